@@ -1,0 +1,41 @@
+/* cli/setup.h - what every verb that loads a model does: options, file, device, tokenizer.
+ *
+ * Lifetime: bt_setup_open to bt_setup_close. On failure open() has said why on standard error.
+ */
+#ifndef BT_CLI_SETUP_H
+#define BT_CLI_SETUP_H
+
+#include "cli/verbs.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+typedef struct {
+    const char *model;             /* -m */
+    uint32_t    n_threads;         /* -t; 0: all cores */
+    uint32_t    n_threads_batch;   /* -tb; 0: as -t */
+    const char *isa;               /* --isa; NULL: the best */
+    bool        no_repack;
+    const char *trace;             /* --trace-ops FILE */
+    bool        check;             /* --check-ops: compare every op with the reference tier */
+    bool        verbose;           /* -v */
+} bt_setup_options;
+
+/* -m -t -tb --isa --no-repack --trace-ops --check-ops -v, at offset 0 of a verb's options struct:
+ * its first member must be a bt_setup_options. */
+extern const bt_option bt_setup_option_table[];
+
+typedef struct {
+    bt_gguf      *file;
+    bt_device    *device;
+    bt_model     *model;
+    bt_tokenizer *tokenizer;       /* NULL when not asked for */
+    char          path[1024];
+} bt_setup;
+
+/* Without -m: the cached model of `make demo`, or an error that says how to get one. */
+bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup);
+void bt_setup_close(bt_setup *s);
+/* Where downloaded models live: $XDG_CACHE_HOME/baton or ~/.cache/baton (macOS: ~/Library/Caches/baton). */
+bool bt_setup_cache_path(const char *name, char *to, size_t capacity);
+
+#endif

@@ -1,0 +1,122 @@
+/* cpu/kernels.h - the inner loops of the CPU device, one slot each.
+ *
+ * bt_cpu_kernels_get() gives the table of one instruction-set tier: every slot filled by the
+ * readable reference (kernels_ref.c), then overridden by what the tier does better. Tables never
+ * change and may be read by all threads.
+ *
+ * Batch invariance (docs/architecture.md): for every slot a row's result depends only on that row
+ * and on the weights, never on how many rows or outputs are asked for at once. Sums run in one
+ * fixed order per tier. Tests compare one row with many bit for bit, and each tier with the
+ * reference within the bound of floating-point addition.
+ */
+#ifndef BT_CPU_KERNELS_H
+#define BT_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "quant/types.h"
+
+/* Tiers of this build's architecture, each including those before it. */
+typedef enum {
+    BT_ISA_REF = 0,
+    BT_ISA_AVX2,          /* AVX2, FMA, F16C */
+    BT_ISA_AVX512,        /* F, BW, DQ, VL */
+    BT_ISA_AVX512VNNI,    /* + VNNI */
+    BT_ISA_NEON,          /* aarch64 baseline */
+    BT_ISA_DOTPROD,
+    BT_ISA_I8MM,
+    BT_ISA_COUNT
+} bt_isa;
+
+/* The best tier that this machine and its operating system support (XCR0 is checked). */
+bt_isa      bt_isa_detect(void);
+bool        bt_isa_supported(bt_isa isa);
+const char *bt_isa_name(bt_isa isa);
+bool        bt_isa_parse(const char *name, bt_isa *ret_isa);   /* "ref", "avx2", "avx512", ... */
+
+/* A weight matrix as the tier wants it: `n_out` outputs of `n_in` inputs. */
+typedef struct {
+    bt_type     type;        /* of the file */
+    uint32_t    n_in, n_out;
+    uint32_t    layout;      /* private to the tier */
+    const void *data;        /* packed copy, or the file's rows when layout is 0 */
+    size_t      size_bytes;  /* of data */
+    bool        owned;       /* free with bt_cpu_matrix_done */
+} bt_cpu_matrix;
+
+typedef enum { BT_ACT_SILU, BT_ACT_GELU_TANH } bt_activation;
+typedef enum { BT_ROPE_NORM, BT_ROPE_NEOX } bt_rope_style;
+
+/* One query row against cached keys. Pages hold page_tokens consecutive positions; K and V rows of
+ * a layer lie row by row inside a page. Walks pages in order of position, so the result depends
+ * only on the query, its position and the rows it may see. */
+typedef struct {
+    const float    *q;             /* [n_heads * head_dim], already rotated */
+    float          *y;             /* [n_heads * head_dim_v] */
+    uint32_t        n_heads, n_kv_heads, head_dim, head_dim_v;
+    uint32_t        position;      /* sees keys at max(0, position - window + 1) .. position */
+    uint32_t        window;        /* 0: all */
+    float           scale;
+    float           softcap;       /* 0: none; else c * tanh(score / c) */
+    bt_type         type_k, type_v;
+    const uint8_t  *kv_base;       /* the pool */
+    size_t          page_bytes;
+    uint32_t        page_tokens;
+    const uint32_t *pages;         /* page indices by position / page_tokens */
+    size_t          k_offset, v_offset;       /* of this layer inside a page */
+    size_t          k_row_bytes, v_row_bytes;
+    uint32_t        head_first, head_last;    /* query heads [first, last) to compute */
+    float          *scratch;       /* bt_cpu_attention_scratch() floats, 64-byte aligned */
+} bt_cpu_attention;
+
+typedef struct bt_cpu_kernels {
+    bt_isa isa;
+
+    /* Weights. pack: rows as in the file -> the tier's layout. size 0 means "use the rows as they
+     * are". BT_E_UNSUPPORTED for types that cannot be read. */
+    size_t    (*pack_bytes)(bt_type type, uint32_t n_out, uint32_t n_in);
+    void      (*pack)(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
+                      uint32_t out_first, uint32_t out_last);   /* ranges are multiples of 64 */
+    uint32_t  (*layout_of)(bt_type type, bool packed);
+
+    /* Activations: f32 rows are converted once per linear into what the weight type's dot product
+     * wants (int8 blocks with f32 scales, f32 itself, ...). The form depends on the matrix only. */
+    size_t    (*act_row_bytes)(const bt_cpu_matrix *w);
+    uint32_t  (*act_form)(const bt_cpu_matrix *w);    /* equal forms can share one conversion */
+    void      (*act_convert)(const bt_cpu_matrix *w, const float *x, void *to);
+    /* y[r][o] (+)= w[o] . x[r] (+ bias[o]) for outputs [out_first, out_last), all rows.
+     * out_first is a multiple of 64. */
+    void      (*linear)(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
+                        uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,
+                        bool add, float *y, size_t y_stride);
+    /* Row `index` of the file's rows as f32 (embedding); exact. */
+    void      (*decode_row)(bt_type type, const void *rows, uint32_t n_in, uint32_t index, float *to);
+
+    /* Pointwise and norms, one row. Sums in f64 or in a fixed tree. */
+    void (*rmsnorm)(float *y, const float *x, const float *w, uint32_t n, float eps);
+    void (*add)(float *y, const float *x, uint32_t n);              /* y += x */
+    void (*scale)(float *y, const float *x, uint32_t n, float by);  /* y = x * by */
+    void (*glu)(float *y, const float *gate, const float *up, uint32_t n, bt_activation act);
+    void (*softcap)(float *x, uint32_t n, float cap);
+    /* One head vector in place; cos and sin have n_rot / 2 values, magnitude included. */
+    void (*rope)(float *x, const float *cos, const float *sin, uint32_t n_rot, bt_rope_style style);
+    /* f32 row -> KV row of `type`; n a multiple of its block. */
+    void (*kv_store)(bt_type type, const float *x, void *to, uint32_t n);
+    void (*attention)(const bt_cpu_attention *a);
+} bt_cpu_kernels;
+
+/* NULL when this machine cannot run the tier. */
+const bt_cpu_kernels *bt_cpu_kernels_get(bt_isa isa);
+
+/* Floats of scratch that attention needs for one call. */
+size_t bt_cpu_attention_scratch(uint32_t n_heads, uint32_t head_dim_v, uint32_t page_tokens);
+
+/* Packs (or with repack = false refers to) `rows`, which must then stay mapped. */
+BT_MUST_CHECK bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type type,
+        uint32_t n_out, uint32_t n_in, const void *rows, bool repack, bt_error *err);
+void bt_cpu_matrix_done(bt_cpu_matrix *m);
+
+#endif

@@ -1,0 +1,90 @@
+/* device/device.h - memory, and a way to run tapes.
+ *
+ * Every device implements bt_device_ops; callers use the functions below. Wrappers (trace, check)
+ * implement the same table and forward to other devices.
+ *
+ * Lifetime: open to close; buffers and weights die with the device at the latest.
+ * Threads:  a device belongs to one thread (the engine's), except that bt_device_map()ped memory of
+ *           the KV pool may be read or written by others under the rules of kv/pages.h.
+ * Failure:  run and wait report BT_E_DEVICE; a failed step's rows mean nothing.
+ */
+#ifndef BT_DEVICE_DEVICE_H
+#define BT_DEVICE_DEVICE_H
+
+#include "device/tape.h"
+
+typedef struct bt_device bt_device;
+
+/* A tensor as it lies in the file. `rows` stays mapped while the device is open. */
+typedef struct {
+    const char *name;          /* for messages */
+    bt_type     type;
+    uint32_t    n_in, n_out;   /* a vector has n_out 1 */
+    const void *rows;
+    size_t      size_bytes;
+    bool        as_table;      /* rows are looked up (embedding), not multiplied */
+} bt_weight_source;
+
+typedef struct {
+    const char *name;
+    void      (*close)(bt_device *d);
+    bt_status (*buffer_alloc)(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err);
+    void      (*buffer_free)(bt_device *d, bt_buffer b);
+    /* Host-visible address of a buffer, or NULL when the device has its own memory. */
+    void     *(*buffer_map)(bt_device *d, bt_buffer b);
+    bt_status (*weight_load)(bt_device *d, const bt_weight_source *s, bt_weight *ret, bt_error *err);
+    bt_status (*weight_shape)(const bt_device *d, bt_weight w, bt_weight_shape *ret);
+    /* Scratch for tapes of up to n_rows rows and n_logit_rows picked rows. */
+    bt_status (*prepare)(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
+                         bt_error *err);
+    /* Runs ops [op_first, op_last) of the tape and returns; wait() says how it ended. */
+    bt_status (*run)(bt_device *d, const bt_tape *t, const bt_step *s, uint32_t op_first,
+                     uint32_t op_last, bt_error *err);
+    bt_status (*wait)(bt_device *d, bt_error *err);
+    /* Host view of scratch rows after wait(): row r at [r * *ret_stride]. */
+    const float *(*read_rows)(bt_device *d, bt_rows rows, uint64_t *ret_stride);
+} bt_device_ops;
+
+struct bt_device {
+    const bt_device_ops *ops;
+};
+
+/* The CPU device. n_threads for up to 4 rows, n_threads_batch for more; 0: all cores. */
+typedef struct {
+    bt_isa   isa;              /* tier to use */
+    uint32_t n_threads, n_threads_batch;
+    bool     no_repack;        /* leave weights mapped; slower, half the memory */
+} bt_device_cpu_options;
+
+BT_MUST_CHECK bt_status bt_device_cpu_open(const bt_device_cpu_options *o, bt_device **ret_device,
+                                           bt_error *err);
+
+/* Wraps `inner` (kept, closed with the wrapper): time per op, and values on request. */
+typedef struct {
+    const char *path;          /* JSON lines; NULL: no file */
+    bool        values;        /* also a digest and the first values of each op's rows */
+} bt_device_trace_options;
+BT_MUST_CHECK bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *o,
+                                             bt_device **ret_device, bt_error *err);
+
+/* Runs each op on both (kept, closed with the wrapper) and fails at the first op whose rows differ
+ * by more than `nmse_max`, naming it. Results are those of `device`. */
+BT_MUST_CHECK bt_status bt_device_check_open(bt_device *device, bt_device *reference, double nmse_max,
+                                             bt_device **ret_device, bt_error *err);
+
+void  bt_device_close(bt_device *d);                             /* NULL is fine */
+const char *bt_device_name(const bt_device *d);
+BT_MUST_CHECK bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret,
+                                               bt_error *err);
+void  bt_device_buffer_free(bt_device *d, bt_buffer b);
+void *bt_device_map(bt_device *d, bt_buffer b);
+BT_MUST_CHECK bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret,
+                                              bt_error *err);
+BT_MUST_CHECK bt_status bt_device_weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret);
+BT_MUST_CHECK bt_status bt_device_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows,
+                                          uint32_t n_logit_rows, bt_error *err);
+/* The whole tape, to its end. */
+BT_MUST_CHECK bt_status bt_device_run(bt_device *d, const bt_tape *t, const bt_step *s, bt_error *err);
+const float *bt_device_read_rows(bt_device *d, bt_rows rows, uint64_t *ret_stride);
+
+#endif

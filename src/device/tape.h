@@ -1,0 +1,62 @@
+/* device/tape.h - a list of ops that stays true from one step to the next.
+ *
+ * Model code appends ops in order; devices run the tape again and again. Shapes are checked here,
+ * once for all devices. The first mistake sticks: later appends do nothing, and bt_tape_finish()
+ * tells what it was.
+ *
+ *   bt_rows x = bt_tape_rows(t, n_embd);
+ *   bt_embed(t, .table = w->embd, .y = x, .scale = 1);
+ *
+ * Lifetime: create to destroy; immutable after finish. Threads: owned by one thread until finish,
+ * then any.
+ */
+#ifndef BT_DEVICE_TAPE_H
+#define BT_DEVICE_TAPE_H
+
+#include "device/ops.h"
+
+typedef struct bt_tape bt_tape;
+
+/* What the tape must know of a weight to check shapes. */
+typedef struct { uint32_t n_in, n_out; bt_type type; } bt_weight_shape;
+
+struct bt_device;
+
+/* Borrows `device` (asked for the shapes of weights), which must outlive the tape. */
+BT_MUST_CHECK bt_status bt_tape_create(const struct bt_device *device, bt_tape **ret_tape,
+                                       bt_error *err);
+void bt_tape_destroy(bt_tape *t);
+
+bt_rows bt_tape_rows(bt_tape *t, uint32_t cols);            /* one row per step row */
+bt_rows bt_tape_rows_picked(bt_tape *t, uint32_t cols);     /* one row per logit row */
+bt_rows bt_rows_slice(bt_rows r, uint32_t column, uint32_t cols);
+
+void bt_tape_put(bt_tape *t, const bt_op *op);
+/* Names the rows that hold the logits, for the host to read. */
+void bt_tape_set_result(bt_tape *t, bt_rows logits);
+BT_MUST_CHECK bt_status bt_tape_finish(bt_tape *t, bt_error *err);
+
+uint32_t     bt_tape_count(const bt_tape *t);
+const bt_op *bt_tape_op(const bt_tape *t, uint32_t index);
+uint32_t     bt_tape_slots(const bt_tape *t);                       /* highest slot number */
+uint32_t     bt_tape_slot_cols(const bt_tape *t, uint16_t slot, bool *ret_picked);
+bt_rows      bt_tape_result(const bt_tape *t);
+/* The rows an op writes (slot 0: none). For tracing and checking. */
+bt_rows      bt_op_output(const bt_op *op);
+
+/* Arguments by name; a wrong name does not compile. */
+#define bt_embed(t, ...)     bt_tape_put((t), &(bt_op){ .kind = BT_OP_embed, .embed = { __VA_ARGS__ } })
+#define bt_pick(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_rows, .rows = { __VA_ARGS__ } })
+#define bt_rmsnorm(t, ...)   bt_tape_put((t), &(bt_op){ .kind = BT_OP_rmsnorm, .rmsnorm = { __VA_ARGS__ } })
+#define bt_head_norm(t, ...) bt_tape_put((t), &(bt_op){ .kind = BT_OP_head_norm, .head_norm = { __VA_ARGS__ } })
+#define bt_linear(t, ...)    bt_tape_put((t), &(bt_op){ .kind = BT_OP_linear, .linear = { __VA_ARGS__ } })
+#define bt_rope(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_rope, .rope = { __VA_ARGS__ } })
+#define bt_kv_put(t, ...)    bt_tape_put((t), &(bt_op){ .kind = BT_OP_kv_put, .kv_put = { __VA_ARGS__ } })
+#define bt_attention(t, ...) bt_tape_put((t), &(bt_op){ .kind = BT_OP_attention, .attention = { __VA_ARGS__ } })
+#define bt_add(t, ...)       bt_tape_put((t), &(bt_op){ .kind = BT_OP_add, .add = { __VA_ARGS__ } })
+#define bt_scale(t, ...)     bt_tape_put((t), &(bt_op){ .kind = BT_OP_scale, .scale = { __VA_ARGS__ } })
+#define bt_glu(t, ...)       bt_tape_put((t), &(bt_op){ .kind = BT_OP_glu, .glu = { __VA_ARGS__ } })
+#define bt_softcap(t, ...)   bt_tape_put((t), &(bt_op){ .kind = BT_OP_softcap, .softcap = { __VA_ARGS__ } })
+#define bt_mark(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_mark, .mark = { __VA_ARGS__ } })
+
+#endif

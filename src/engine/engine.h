@@ -1,0 +1,213 @@
+/* engine/engine.h - requests in, tokens out: sequences, batching, scheduling.
+ *
+ * One engine thread owns the device, the KV pool and all sequences. Other threads submit requests
+ * and read events from a bounded ring per request. Every step decodes all running sequences first
+ * and gives what is left to prefill, in chunks bounded so that a long prompt never freezes others.
+ *
+ * The engine does not know that workers exist. It offers a door in each direction:
+ *   placement - asked, for each new prompt, whether somebody else will fill in its KV rows
+ *               (reserve, import rows, commit or abandon);
+ *   push      - told, for a prefill-only request, when rows of a layer are complete.
+ * handoff/ drives both.
+ *
+ * Lifetime: create starts the thread; destroy ends all requests (reason: closed) and joins it.
+ *           A bt_request lives until bt_request_release.
+ * Threads:  submit, the bt_request_* and bt_engine_import_* functions may be called from any thread.
+ * Failure:  a request that cannot run ends with an END event that carries the status and a
+ *           sentence; a token is never produced from rows that were not computed or committed.
+ *           Nothing allocates per token.
+ */
+#ifndef BT_ENGINE_ENGINE_H
+#define BT_ENGINE_ENGINE_H
+
+#include "kv/pages.h"
+#include "model/model.h"
+#include "sample/sampler.h"
+#include "text/stream.h"
+#include "text/tokenizer.h"
+
+typedef struct bt_engine  bt_engine;
+typedef struct bt_request bt_request;
+
+typedef struct {
+    const bt_model     *model;         /* all three borrowed */
+    const bt_tokenizer *tokenizer;
+    bt_device          *device;
+    uint32_t n_parallel;               /* sequences running at once, 1 .. BT_PARALLEL_MAX */
+    uint32_t n_ctx;                    /* KV positions in all, shared; one request may use them all */
+    uint32_t n_batch;                  /* rows in a step at most */
+    uint32_t n_prefill_chunk;          /* tokens of one prompt in a step at most */
+    uint32_t decode_gap_ms;            /* aim for steps with prefill while others decode; 0: 50 */
+    bt_type  type_k, type_v;
+    uint32_t queue_max;                /* waiting requests; more are refused with BT_E_FULL */
+    bool     push;                     /* a worker: run the tape with marks */
+} bt_engine_options;
+
+/* ---- where a prompt was prefilled, shown to the user ---- */
+
+typedef enum { BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE } bt_prefill_place;
+typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL } bt_prefill_policy;
+typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where;
+
+typedef struct {
+    bt_prefill_place place;
+    bool     fallback;             /* remote was tried and given up */
+    char     worker[128];          /* "host:port", "" if none */
+    char     reason[256];          /* why this place, or why it fell back; one sentence */
+    uint32_t n_cached;             /* tokens found in the prefix cache */
+    uint32_t n_remote, n_local;    /* tokens prefilled there and here */
+    uint32_t retries;
+    uint64_t bytes;                /* KV bytes received */
+    double   queue_ms;             /* waiting, here and there */
+    double   compute_ms;           /* remote prefill, by the worker's clock */
+    double   transfer_ms;          /* first row sent to commit received */
+    double   exposed_ms;           /* part of the transfer that computing did not hide */
+    double   total_ms;             /* prompt given out to prefix usable */
+} bt_prefill_report;
+
+/* ---- placement: somebody else fills in rows ---- */
+
+typedef struct {
+    uint64_t        ticket;        /* names the reservation; never reused */
+    const uint32_t *tokens;        /* the whole prompt; borrowed during start() */
+    uint32_t        n_tokens;
+    uint32_t        position_first, position_end;  /* rows wanted: [first, end), end = n_tokens - 1 */
+    bt_prefill_where  where;       /* the request's wish */
+    bt_prefill_policy policy;
+} bt_prefill_job;
+
+/* All called on the engine thread; none may block. */
+typedef struct {
+    void *context;
+    /* true: will end the ticket by commit or abandon, exactly once. false: prefill here;
+     * report->reason says why. */
+    bool (*start)(void *context, const bt_prefill_job *job, bt_prefill_report *report);
+    /* The request is gone: stop writing and abandon the ticket soon (within 250 ms). */
+    void (*cancel)(void *context, uint64_t ticket);
+    /* A local prefill of n_tokens from `position` took `ms`: for the cost model. May be NULL. */
+    void (*measured)(void *context, uint32_t position, uint32_t n_tokens, double ms);
+} bt_placement;
+
+/* Rows [position, position + n) of a layer, canonical layout, into the reserved pages. BT_E_CANCELLED
+ * when the ticket is closed or cancelled; BT_E_BADINPUT when the range is not reserved. */
+BT_MUST_CHECK bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
+        uint32_t position, uint32_t n, const void *k, const void *v);
+/* All rows are in. The report is copied. */
+void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report);
+/* Given up; rows up to position_complete (>= position_first) hold complete layers and are kept.
+ * Policy `fail` ends the request with `status`; else the rest is prefilled here. */
+void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
+                              const bt_prefill_report *report, bt_status status);
+
+/* ---- push: rows leave as they are computed ---- */
+
+typedef struct {
+    void *context;
+    /* Engine or device thread; must not block. Rows [position, position + n) of `layer` may be
+     * exported from now until the request is released. */
+    void (*layer_done)(void *context, uint32_t layer, uint32_t position, uint32_t n);
+    /* All layers of positions below `position_end` are complete. */
+    void (*chunk_done)(void *context, uint32_t position_end);
+} bt_push;
+
+/* Any thread, for rows told by layer_done, while the request is not released. */
+void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
+                            void *ret_k, void *ret_v);
+
+/* ---- requests ---- */
+
+typedef struct {
+    const uint32_t *tokens;            /* copied */
+    uint32_t        n_tokens;          /* >= 1; must leave room for one more in n_ctx */
+    bool            prefill_only;      /* compute KV rows of all tokens, no logits, then END */
+    const bt_push  *push;              /* with prefill_only; copied; NULL: none */
+    uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
+                                          is full; 0: evaluate the prompt only */
+    bool            ignore_eog;
+    bool            special;           /* control tokens appear in the text */
+    bool            no_cache;          /* do not use nor fill the prefix cache */
+    bt_sampler_options sampling;       /* bias copied */
+    const bt_stop  *stops;             /* copied */
+    uint32_t        n_stops;
+    uint32_t        n_logprobs;        /* top alternatives per token; 0: only when want_logprobs */
+    bool            want_logprobs;
+    bt_prefill_where  where;
+    bt_prefill_policy policy;
+} bt_request_options;
+
+bt_request_options bt_request_defaults(void);
+
+typedef enum {
+    BT_EVENT_BEGIN,       /* validated and started; n_prompt, n_cached are known */
+    BT_EVENT_PROGRESS,    /* n_done of n_prompt are evaluated */
+    BT_EVENT_TOKEN,
+    BT_EVENT_END
+} bt_event_kind;
+
+typedef enum {
+    BT_FINISH_NONE, BT_FINISH_EOG, BT_FINISH_STOP, BT_FINISH_LENGTH, BT_FINISH_CONTEXT,
+    BT_FINISH_CANCELLED, BT_FINISH_ERROR
+} bt_finish;
+
+typedef struct {
+    uint32_t n_prompt, n_cached, n_predicted;
+    double   queue_ms, prompt_ms, predicted_ms;  /* waiting; to the first token; after it */
+    double   first_token_ms;                     /* submit to first token */
+    bt_prefill_report prefill;
+} bt_request_stats;
+
+typedef struct {
+    bt_event_kind kind;
+    uint32_t      n_done;          /* PROGRESS */
+    uint32_t      token;           /* TOKEN */
+    const char   *text;            /* TOKEN, END: text released now; valid until the next wait */
+    size_t        text_size;
+    float         logprob;         /* TOKEN, if wanted */
+    const bt_token_logprob *top;   /* [n_top], same lifetime */
+    uint32_t      n_top;
+    bt_finish     finish;          /* END */
+    int           stop_index;      /* END with FINISH_STOP, else -1 */
+    bt_status     status;          /* END with FINISH_ERROR */
+    const char   *message;         /* the sentence, same lifetime; "" if none */
+} bt_event;
+
+BT_MUST_CHECK bt_status bt_engine_create(const bt_engine_options *o, bt_engine **ret_engine,
+                                         bt_error *err);
+void bt_engine_destroy(bt_engine *e);
+/* Before the first request; copied. */
+void bt_engine_set_placement(bt_engine *e, const bt_placement *placement);
+
+/* BT_E_CONTEXT: prompt too long (both numbers in the sentence). BT_E_FULL: queue full. BT_E_CLOSED. */
+BT_MUST_CHECK bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o,
+                                         bt_request **ret_request, bt_error *err);
+/* The next event; BT_E_AGAIN after timeout_ms without one. After END only END comes. A consumer
+ * that does not read pauses its own sequence only. */
+BT_MUST_CHECK bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event);
+/* The END event follows (BT_FINISH_CANCELLED), within a step. */
+void bt_request_cancel(bt_request *r);
+/* Cancels if still running; the handle is gone. NULL is fine. */
+void bt_request_release(bt_request *r);
+/* After END (before: what is known so far). */
+void bt_request_stats_get(const bt_request *r, bt_request_stats *ret_stats);
+uint64_t bt_request_id(const bt_request *r);
+uint32_t bt_request_seed(const bt_request *r);
+
+/* ---- looking in: any thread ---- */
+
+typedef struct {
+    uint32_t n_running, n_waiting, n_parallel;
+    uint32_t kv_pages_used, kv_pages_total, kv_pages_cached;   /* cached: held by the prefix tree only */
+    uint64_t kv_token_bytes;
+    uint64_t n_requests, n_prompt_tokens, n_cached_tokens, n_predicted_tokens, n_steps;
+    uint64_t n_remote_tokens, n_fallbacks, n_cancelled, n_errors;
+    double   prompt_seconds, predicted_seconds;
+    uint32_t n_tokens_max;                                      /* longest sequence seen */
+    double   prefill_tokens_per_second;                         /* fitted, local; 0: not yet */
+    double   decode_tokens_per_second;
+} bt_engine_stats;
+
+void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats);
+const bt_engine_options *bt_engine_options_of(const bt_engine *e);
+const bt_kv_layout      *bt_engine_kv_layout(const bt_engine *e);
+
+#endif

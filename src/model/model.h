@@ -1,0 +1,66 @@
+/* model/model.h - a loaded model: what its file says, its weights on a device, its tapes.
+ *
+ * One file per family builds the tape (llama.c, qwen2.c, qwen3.c, gemma3.c); this header is the
+ * same for all. docs/models/FAMILY.md tells the mathematics, docs/models/FAMILY.py runs it in numpy.
+ *
+ * Lifetime: load to destroy. Borrows the file and the device, which must outlive it.
+ * Threads:  immutable after load.
+ * Failure:  load; every message names the key or tensor, what it is and what it should be.
+ */
+#ifndef BT_MODEL_MODEL_H
+#define BT_MODEL_MODEL_H
+
+#include "base/digest.h"
+#include "device/device.h"
+#include "gguf/gguf.h"
+
+typedef struct bt_model bt_model;
+
+/* What the file says, checked. Widths in values. */
+typedef struct {
+    char     architecture[32];
+    char     name[128];               /* general.name, cut */
+    uint32_t n_layers;
+    uint32_t n_embd, n_vocab, n_ctx_train;
+    uint32_t n_heads[BT_LAYERS_MAX], n_kv_heads[BT_LAYERS_MAX], n_ff[BT_LAYERS_MAX];
+    uint32_t head_dim_k, head_dim_v;
+    float    rms_eps;
+    float    attention_scale;
+    float    rope_base, rope_base_swa;
+    uint32_t n_rot;
+    bt_rope_style rope_style;
+    uint32_t window;                  /* sliding layers see this many keys; 0: none slide */
+    bool     slides[BT_LAYERS_MAX];
+    float    logit_softcap;           /* 0: none */
+    uint64_t n_params;                /* sum over tensors */
+    uint64_t weight_bytes;            /* in the file */
+} bt_model_config;
+
+/* What must be equal on two machines that share KV rows; each compared and named alone. */
+typedef struct {
+    bt_digest weights;                /* names, types, shapes and contents of all tensors */
+    bt_digest tokenizer;
+    bt_digest geometry;               /* architecture, layers, heads, rope, window, scales */
+} bt_model_identity;
+
+/* Reads the configuration only; needs no device and no tensor data (inspect, tests). */
+BT_MUST_CHECK bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config,
+                                             bt_error *err);
+BT_MUST_CHECK bt_status bt_model_load(const bt_gguf *file, bt_device *device, bt_model **ret_model,
+                                      bt_error *err);
+void bt_model_destroy(bt_model *m);
+
+const bt_model_config   *bt_model_config_of(const bt_model *m);
+const bt_model_identity *bt_model_identity_of(const bt_model *m);
+/* The tape for steps of this model. With `push`, a mark follows each layer's kv_put. */
+const bt_tape *bt_model_tape(const bt_model *m, bool push);
+/* Values in a K and a V row of `layer`; 0: the layer keeps none. */
+uint32_t bt_model_k_dim(const bt_model_config *c, uint32_t layer);
+uint32_t bt_model_v_dim(const bt_model_config *c, uint32_t layer);
+/* Bytes of K and V per token for given types. */
+uint64_t bt_model_kv_token_bytes(const bt_model_config *c, bt_type type_k, bt_type type_v);
+
+/* Families known, for messages: "llama, qwen2, qwen3, gemma3". */
+const char *bt_model_families(void);
+
+#endif
