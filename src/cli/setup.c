@@ -1,0 +1,136 @@
+#include "cli/setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define AT(field) offsetof(bt_setup_options, field)
+
+const bt_option bt_setup_option_table[] = {
+    { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
+      "GGUF file (default: the model cached by `make demo`)", false },
+    { "Machine", "-t, --threads", "N", "THREADS", BT_OPT_U32, AT(n_threads),
+      "threads for decoding (default: all cores)", false },
+    { "Machine", "-tb, --threads-batch", "N", "THREADS_BATCH", BT_OPT_U32, AT(n_threads_batch),
+      "threads for prefill (default: as --threads)", false },
+    { "Machine", "--isa", "TIER", "ISA", BT_OPT_TEXT, AT(isa),
+      "ref, avx2, avx512, avx512vnni, neon ... (default: the best of this machine)", false },
+    { "Machine", "--no-repack", NULL, "NO_REPACK", BT_OPT_FLAG, AT(no_repack),
+      "leave weights mapped: slower, half the memory", false },
+    { "Diagnosis", "--trace-ops", "FILE", NULL, BT_OPT_TEXT, AT(trace),
+      "write the time of every op as JSON lines", false },
+    { "Diagnosis", "--check-ops", NULL, NULL, BT_OPT_FLAG, AT(check),
+      "run every op on the reference tier too and stop at the first that differs", false },
+    { "Diagnosis", "-v, --verbose", NULL, "VERBOSE", BT_OPT_FLAG, AT(verbose),
+      "log requests and decisions", false },
+    { 0 }
+};
+
+/* A tier agrees with the reference up to the rounding of activations to 8 bits, about 1/254 of a
+ * block's largest value: below 1e-3 in relative square for one op. */
+static const double CHECK_NMSE_MAX = 1e-3;
+
+#define CACHED_MODEL "smollm2-135m-instruct-q4_1.gguf"
+
+bool bt_setup_cache_path(const char *name, char *to, size_t capacity)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int n = -1;
+    if (xdg && xdg[0] == '/') {
+        n = snprintf(to, capacity, "%s/baton/%s", xdg, name);
+    } else if (home && home[0]) {
+#if defined(__APPLE__)
+        n = snprintf(to, capacity, "%s/Library/Caches/baton/%s", home, name);
+#else
+        n = snprintf(to, capacity, "%s/.cache/baton/%s", home, name);
+#endif
+    }
+    return n > 0 && (size_t)n < capacity;
+}
+
+static bool choose_model(const bt_setup_options *o, bt_setup *s)
+{
+    if (o->model) {
+        if (strlen(o->model) >= sizeof s->path) {
+            bt_cli_say_error("the path given with -m is longer than %zu bytes", sizeof s->path);
+            return false;
+        }
+        memcpy(s->path, o->model, strlen(o->model) + 1);
+        return true;
+    }
+    if (bt_setup_cache_path(CACHED_MODEL, s->path, sizeof s->path) && access(s->path, R_OK) == 0) {
+        return true;
+    }
+    bt_cli_say_error("no model: give one with -m FILE.gguf, or run `tools/get-model.sh` in the "
+                     "source tree, which puts SmolLM2-135M-Instruct (94 MiB) into %s", s->path);
+    return false;
+}
+
+static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_error *err)
+{
+    bt_device_cpu_options cpu = { .isa = bt_isa_detect(), .n_threads = o->n_threads,
+                                  .n_threads_batch = o->n_threads_batch,
+                                  .no_repack = o->no_repack };
+    if (o->isa && (!bt_isa_parse(o->isa, &cpu.isa) || !bt_isa_supported(cpu.isa))) {
+        bt_fail(err, BT_E_UNSUPPORTED, "--isa %s: this machine or build does not have it; the best "
+                "here is %s", o->isa, bt_isa_name(bt_isa_detect()));
+        return false;
+    }
+    bt_device *device = NULL, *reference = NULL;
+    if (bt_device_cpu_open(&cpu, &device, err) != BT_OK) {
+        return false;
+    }
+    if (o->check) {
+        bt_device_cpu_options slow = cpu;
+        slow.isa = BT_ISA_REF;
+        if (bt_device_cpu_open(&slow, &reference, err) != BT_OK ||
+            bt_device_check_open(device, reference, CHECK_NMSE_MAX, &device, err) != BT_OK) {
+            bt_device_close(reference);
+            bt_device_close(device);
+            return false;
+        }
+    }
+    if (o->trace) {
+        const bt_device_trace_options trace = { .path = o->trace };
+        if (bt_device_trace_open(device, &trace, &device, err) != BT_OK) {
+            bt_device_close(device);
+            return false;
+        }
+    }
+    *ret_device = device;
+    return true;
+}
+
+bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup)
+{
+    bt_setup s = { 0 };
+    bt_error err = { 0 };
+    if (o->verbose) {
+        bt_log_set_level(BT_LOG_DEBUG);
+    }
+    if (!choose_model(o, &s)) {
+        return false;
+    }
+    if (bt_gguf_open(s.path, &s.file, &err) != BT_OK || !open_device(o, &s.device, &err) ||
+        bt_model_load(s.file, s.device, &s.model, &err) != BT_OK ||
+        (want_tokenizer && bt_tokenizer_create(s.file, &s.tokenizer, &err) != BT_OK)) {
+        bt_cli_say_error("%s", err.text);
+        bt_setup_close(&s);
+        return false;
+    }
+    *ret_setup = s;
+    return true;
+}
+
+void bt_setup_close(bt_setup *s)
+{
+    bt_tokenizer_destroy(s->tokenizer);
+    bt_model_destroy(s->model);
+    bt_device_close(s->device);
+    bt_gguf_close(s->file);
+    *s = (bt_setup){ 0 };
+}

@@ -1,0 +1,359 @@
+/* Options: one table per verb feeds parsing, environment variables and the help. */
+#include "cli/verbs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { NAME_MAX_BYTES = 64, NAMES_PER_OPTION = 6 };
+
+int bt_cli_say_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("error: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return 1;
+}
+
+int bt_cli_usage_error(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("error: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs("\n(baton VERB --help lists the options)\n", stderr);
+    va_end(args);
+    return 2;
+}
+
+/* ---- names ---- */
+
+/* The `index`-th name of "-m, --model"; false when there are no more. */
+static bool name_at(const char *names, size_t index, char to[NAME_MAX_BYTES])
+{
+    const char *at = names;
+    for (size_t i = 0;; i++) {
+        at += strspn(at, ", ");
+        const size_t n = strcspn(at, ", ");
+        if (n == 0) {
+            return false;
+        }
+        if (i == index) {
+            snprintf(to, NAME_MAX_BYTES, "%.*s", (int)n, at);
+            return true;
+        }
+        at += n;
+    }
+}
+
+static bool option_has_name(const bt_option *o, const char *word, bool *ret_negated)
+{
+    char name[NAME_MAX_BYTES];
+    for (size_t i = 0; name_at(o->names, i, name); i++) {
+        if (strcmp(word, name) == 0) {
+            *ret_negated = false;
+            return true;
+        }
+        if (o->negatable && strncmp(word, "--no-", 5) == 0 && strncmp(name, "--", 2) == 0 &&
+            strcmp(word + 5, name + 2) == 0) {
+            *ret_negated = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+typedef void each_option(void *context, const bt_option *o);
+
+static void for_each_option(const bt_verb *verb, each_option *fn, void *context)
+{
+    for (size_t t = 0; t < BT_OPTION_TABLES_MAX && verb->tables[t]; t++) {
+        for (const bt_option *o = verb->tables[t]; o->names; o++) {
+            fn(context, o);
+        }
+    }
+}
+
+static const bt_option *find_option(const bt_verb *verb, const char *word, bool *ret_negated)
+{
+    for (size_t t = 0; t < BT_OPTION_TABLES_MAX && verb->tables[t]; t++) {
+        for (const bt_option *o = verb->tables[t]; o->names; o++) {
+            if (option_has_name(o, word, ret_negated)) {
+                return o;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Levenshtein distance; words are short. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[NAME_MAX_BYTES + 1];
+    const size_t n = strnlen(b, NAME_MAX_BYTES);
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; a[i - 1] && i < NAME_MAX_BYTES; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t insert = row[j - 1] + 1;
+            diagonal = row[j];
+            const size_t delete = row[j] + 1;
+            row[j] = replace < insert ? replace : insert;
+            row[j] = row[j] < delete ? row[j] : delete;
+        }
+    }
+    return row[n];
+}
+
+typedef struct { const char *word; size_t best; char name[NAME_MAX_BYTES]; } nearest_search;
+
+static void look_nearer(void *context, const bt_option *o)
+{
+    nearest_search *s = context;
+    char name[NAME_MAX_BYTES];
+    for (size_t i = 0; name_at(o->names, i, name); i++) {
+        const size_t d = distance(s->word, name);
+        if (d < s->best) {
+            s->best = d;
+            memcpy(s->name, name, sizeof name);
+        }
+    }
+}
+
+static int unknown_option(const bt_verb *verb, const char *word)
+{
+    nearest_search s = { .word = word, .best = SIZE_MAX };
+    for_each_option(verb, look_nearer, &s);
+    if (s.best <= 1 + strlen(word) / 3) {
+        return bt_cli_usage_error("'%s' is not an option of 'baton %s'; did you mean %s?", word,
+                                  verb->name, s.name);
+    }
+    return bt_cli_usage_error("'%s' is not an option of 'baton %s'", word, verb->name);
+}
+
+/* ---- values ---- */
+
+static bool parse_whole(const char *text, int64_t low, int64_t high, int64_t *ret)
+{
+    char *end;
+    errno = 0;
+    const long long v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end || v < low || v > high) {
+        return false;
+    }
+    *ret = v;
+    return true;
+}
+
+static bool parse_size(const char *text, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    if (text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    const unsigned long long v = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    switch (*end) {
+    case 'k': case 'K': shift = 10; end++; break;
+    case 'm': case 'M': shift = 20; end++; break;
+    case 'g': case 'G': shift = 30; end++; break;
+    default: break;
+    }
+    if (errno != 0 || *end || v > (UINT64_MAX >> shift)) {
+        return false;
+    }
+    *ret = (uint64_t)v << shift;
+    return true;
+}
+
+static bool parse_bool(const char *text, bool *ret)
+{
+    static const char *const yes[] = { "1", "true", "on", "enabled", "yes" };
+    static const char *const no[] = { "0", "false", "off", "disabled", "no" };
+    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *ret = strcmp(text, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a person may write for this kind; NULL when `text` was fine and is now in `slot`. */
+static const char *store_value(const bt_option *o, const char *text, void *slot)
+{
+    int64_t whole;
+    switch (o->kind) {
+    case BT_OPT_FLAG:
+        return parse_bool(text, slot) ? NULL : "on or off";
+    case BT_OPT_U32:
+        if (!parse_whole(text, 0, UINT32_MAX, &whole)) {
+            return "a whole number from 0";
+        }
+        *(uint32_t *)slot = (uint32_t)whole;
+        return NULL;
+    case BT_OPT_I32:
+        if (!parse_whole(text, INT32_MIN, INT32_MAX, &whole)) {
+            return "a whole number";
+        }
+        *(int32_t *)slot = (int32_t)whole;
+        return NULL;
+    case BT_OPT_F32: {
+        char *end;
+        const float v = strtof(text, &end);
+        if (end == text || *end || !isfinite(v)) {
+            return "a number";
+        }
+        *(float *)slot = v;
+        return NULL;
+    }
+    case BT_OPT_TEXT:
+        *(const char **)slot = text;
+        return NULL;
+    case BT_OPT_SIZE:
+        return parse_size(text, slot) ? NULL : "a number of bytes such as 512M or 8G";
+    }
+    return "nothing";
+}
+
+typedef struct { char *options; int error; } environment_pass;
+
+/* LLAMA_ARG_X first, BATON_X over it; an empty variable counts as unset. */
+static void read_environment(void *context, const bt_option *o)
+{
+    environment_pass *p = context;
+    static const char *const prefixes[] = { "LLAMA_ARG_", "BATON_" };
+    for (size_t i = 0; i < 2 && o->env && p->error == 0; i++) {
+        char name[NAME_MAX_BYTES + 16];
+        snprintf(name, sizeof name, "%s%s", prefixes[i], o->env);
+        const char *text = getenv(name);
+        if (text && text[0]) {
+            const char *wanted = store_value(o, text, p->options + o->offset);
+            if (wanted) {
+                p->error = bt_cli_usage_error("%s is '%s', but must be %s", name, text, wanted);
+            }
+        }
+    }
+}
+
+static int parse_words(const bt_verb *verb, int argc, char **argv, char *options, int *ret_rest)
+{
+    int n_rest = 0;
+    bool only_rest = false;
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i];
+        if (only_rest || word[0] != '-' || word[1] == '\0') {
+            argv[n_rest++] = word;
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            only_rest = true;
+            continue;
+        }
+        char name[NAME_MAX_BYTES];
+        char *inline_value = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+        const size_t n = inline_value ? (size_t)(inline_value - word) : strlen(word);
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
+        bool negated = false;
+        const bt_option *o = find_option(verb, name, &negated);
+        if (!o) {
+            return unknown_option(verb, name);
+        }
+        if (o->kind == BT_OPT_FLAG && !inline_value) {
+            *(bool *)(options + o->offset) = !negated;
+            continue;
+        }
+        if (!inline_value && i + 1 >= argc) {
+            return bt_cli_usage_error("%s needs a value: %s", name, o->argument);
+        }
+        const char *text = inline_value ? inline_value + 1 : argv[++i];
+        const char *wanted = store_value(o, text, options + o->offset);
+        if (wanted) {
+            return bt_cli_usage_error("%s is '%s', but must be %s", name, text, wanted);
+        }
+    }
+    *ret_rest = n_rest;
+    return 0;
+}
+
+/* ---- help ---- */
+
+typedef struct { const char *group; } help_pass;
+
+static void print_option(void *context, const bt_option *o)
+{
+    help_pass *p = context;
+    if (!p->group || strcmp(p->group, o->group) != 0) {
+        printf("\n%s\n", o->group);
+        p->group = o->group;
+    }
+    char left[128];
+    snprintf(left, sizeof left, "%s%s%s", o->names, o->argument ? " " : "",
+             o->argument ? o->argument : "");
+    printf("  %-34s %s", left, o->help);
+    if (o->env) {
+        printf(" [env BATON_%s]", o->env);
+    }
+    putchar('\n');
+}
+
+static int print_help(const bt_verb *verb)
+{
+    printf("%s\n\nusage: %s\n", verb->summary, verb->usage);
+    if (verb->example) {
+        printf("\nexample:\n  %s\n", verb->example);
+    }
+    help_pass p = { 0 };
+    for_each_option(verb, print_option, &p);
+    return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int bt_verb_main(const bt_verb *verb, int argc, char **argv)
+{
+    if (wants_help(argc, argv)) {
+        return print_help(verb);
+    }
+    char *options = bt_alloc_zero(BT_MEM_cli, 1, verb->options_size);
+    if (!options) {
+        return bt_cli_say_error("out of memory");
+    }
+    if (verb->defaults) {
+        memcpy(options, verb->defaults, verb->options_size);
+    }
+    environment_pass p = { .options = options };
+    for_each_option(verb, read_environment, &p);
+    int n_rest = 0;
+    int code = p.error;
+    if (code == 0) {
+        code = parse_words(verb, argc, argv, options, &n_rest);
+    }
+    if (code == 0) {
+        code = verb->run(options, n_rest, argv);
+    }
+    bt_free(options);
+    return code;
+}
