@@ -1,0 +1,105 @@
+/* handoff/prefill.h - the server's side: prompts prefilled on workers.
+ *
+ * Keeps one connection to each worker, decides for every new prompt where it is prefilled, and
+ * writes the rows that come back into the pages which the engine has reserved. A prefix becomes
+ * usable only through a verified COMMIT; whatever else happens, the rows of complete, verified
+ * chunks are kept and the rest is prefilled here (or on another worker), and the user is told.
+ *
+ * Lifetime: open installs itself as the engine's placement. Before the engine is destroyed call
+ *           bt_prefill_stop (every ticket is ended, no import follows), after it bt_prefill_close.
+ * Threads:  one per worker, plus the link's writer. status_get: any thread.
+ * Failure:  open only (bad address, no memory, key file). A worker that cannot be reached is a
+ *           state, not a failure: the server starts and serves without it.
+ */
+#ifndef BT_HANDOFF_PREFILL_H
+#define BT_HANDOFF_PREFILL_H
+
+#include "engine/engine.h"
+#include "link/link.h"
+
+typedef struct bt_prefill bt_prefill;
+
+#define BT_PREFILL_MIN_AUTO UINT32_MAX
+
+typedef struct {
+    const char     *addresses;         /* "host:port[;host:port...]", 1 .. BT_WORKERS_MAX of them */
+    uint32_t        min_tokens;        /* fewer uncached tokens stay here; BT_PREFILL_MIN_AUTO:
+                                          from measured rates, BT_PREFILL_MIN_FIRST before that */
+    uint32_t        n_prefill;         /* prompts in flight per worker; 0: what the worker offers */
+    uint32_t        n_prefill_chunk;   /* tokens of one prompt per step there; 0: the worker's own */
+    bool            policy_fail;       /* as if every request asked for BT_POLICY_FAIL */
+    uint32_t        stall_ms;          /* without news of a prompt; 0: adapts to the prompt */
+    uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
+    bt_link_options link;              /* key_file, heartbeat, buffers */
+} bt_prefill_options;
+
+enum { BT_PREFILL_MIN_FIRST = 64 };    /* tokens; used by `auto` until both rates are measured */
+
+/* The engine must not have had a request yet. Strings are copied. */
+BT_MUST_CHECK bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine,
+                                        bt_prefill **ret_prefill, bt_error *err);
+void bt_prefill_stop(bt_prefill *p);                   /* NULL is fine; may be called twice */
+void bt_prefill_close(bt_prefill *p);                  /* stops first if nobody did */
+
+/* ---- looking in ---- */
+
+/*    name        text */
+#define BT_PREFILL_STATE_LIST(X)                                            \
+    X(CONNECTING, "connecting")   /* trying; `reason` says what came of it */ \
+    X(READY,      "ready")                                                  \
+    X(REFUSED,    "refused")      /* it answered and said no, or we did */  \
+    X(LOST,       "lost")         /* was ready, is being tried again */     \
+    X(DRAINING,   "draining")     /* finishes what it has, takes no more */
+
+typedef enum {
+#define X(name, text) BT_PREFILL_##name,
+    BT_PREFILL_STATE_LIST(X)
+#undef X
+    BT_PREFILL_STATE_COUNT
+} bt_prefill_state;
+
+const char *bt_prefill_state_name(bt_prefill_state s);      /* static, lower case */
+
+typedef struct {
+    char             address[128];
+    bt_prefill_state state;
+    char             reason[256];      /* why it is not ready; "" when it is */
+    char             version[64];      /* what the worker calls itself; "" before it answered */
+    char             isa[32];          /* instruction set tier there; may differ from ours */
+    double           round_trip_ms;    /* 0: not yet */
+    double           goodput_bytes_per_second;   /* of rows, while they came; 0: not yet */
+    double           tokens_per_second;          /* prefill rate there; 0: not yet */
+    uint32_t         n_slots;          /* prompts in flight at most */
+    uint32_t         n_in_flight, n_waiting;     /* prompts given to it; waiting here for a slot */
+    uint64_t         tokens_in_flight;           /* of both */
+    uint32_t         peer_prompts;     /* by its last PONG: prompts of all its servers */
+    uint64_t         peer_tokens;
+    uint64_t         n_connects, n_lost;         /* times it became ready, times it was lost */
+    uint64_t         n_prompts, n_tokens, n_bytes;   /* committed prompts, their tokens and bytes */
+    uint64_t         n_partial_tokens; /* kept from prompts that were given up */
+    uint64_t         n_fallbacks;      /* prompts it was given and that ended elsewhere */
+    uint64_t         n_cancelled;
+    uint64_t         n_late_frames;    /* of streams that had ended, dropped */
+    uint64_t         n_corrupt;        /* frames, digests or commits that did not hold */
+} bt_prefill_worker_status;
+
+typedef struct {
+    uint32_t n_workers, n_ready;
+    uint32_t min_tokens;               /* in force; with `auto` the present break-even */
+    bool     min_tokens_auto;
+    uint64_t n_prompts, n_tokens, n_bytes;
+    uint64_t n_local;                  /* prompts kept here by decision */
+    uint64_t n_fallbacks;              /* prompts meant for a worker and prefilled here after all */
+    uint64_t n_failed;                 /* the same under policy `fail`: answered with an error */
+    uint64_t n_retries;                /* prompts given to a second worker */
+    uint64_t n_cancelled;
+    double   exposed_seconds, transfer_seconds;  /* sums over committed prompts */
+    double   local_tokens_per_second;  /* 0: not measured yet */
+} bt_prefill_status;
+
+void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *ret_status);
+/* Worker `index` < n_workers, in the order of the option. */
+void bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index,
+                                  bt_prefill_worker_status *ret_status);
+
+#endif

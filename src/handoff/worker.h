@@ -1,0 +1,48 @@
+/* handoff/worker.h - the worker's side: prefills for servers and pushes the rows as they appear.
+ *
+ * Listens, compares identities, and turns each PREFILL into a prefill-only request of its engine.
+ * When a layer of a chunk is computed its rows are sent, while later layers compute. Several
+ * servers and several prompts are served at once; the engine packs a chunk of each into one step.
+ *
+ * Lifetime: open to close, before the engine is destroyed.
+ * Threads:  one listener; per peer one reader and one sender, plus the link's writer. All doors
+ *           here may be called from any thread except close.
+ * Failure:  open only (address, key file, memory). A peer that breaks the protocol or vanishes loses
+ *           its own prompts and nothing else.
+ */
+#ifndef BT_HANDOFF_WORKER_H
+#define BT_HANDOFF_WORKER_H
+
+#include "engine/engine.h"
+#include "link/link.h"
+
+typedef struct bt_worker bt_worker;
+
+typedef struct {
+    const char     *listen;            /* "host:port"; port 0: any free one */
+    uint32_t        n_prefill;         /* prompts in work at once; 0: the engine's n_parallel */
+    uint32_t        n_peers;           /* servers at once; 0: 16 */
+    bt_link_options link;              /* key_file, heartbeat, buffers */
+} bt_worker_options;
+
+/* `engine` was created with push and is borrowed. */
+BT_MUST_CHECK bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine,
+                                       bt_worker **ret_worker, bt_error *err);
+const char *bt_worker_address(const bt_worker *w);          /* with the real port */
+/* Tells peers to send no more, finishes what is in work. BT_E_TIMEOUT when some is left. */
+BT_MUST_CHECK bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms);
+void bt_worker_close(bt_worker *w);                         /* NULL is fine */
+
+typedef struct {
+    uint32_t n_peers;                  /* connected now */
+    uint32_t n_in_flight;              /* prompts now */
+    uint64_t tokens_in_flight;
+    uint64_t n_connects, n_rejects;
+    uint64_t n_prompts, n_tokens, n_bytes;      /* committed; bytes of rows sent */
+    uint64_t n_cancelled;              /* by the server, or because it vanished */
+    uint64_t n_errors;                 /* answered with ERROR */
+    bool     draining;
+} bt_worker_status;
+void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status);
+
+#endif
