@@ -1,89 +1,129 @@
 /* link/link.h - a connection to a peer that carries frames of docs/wire.md.
  *
- * One writer thread per connection sends: control frames before bulk frames, vectored, at least
- * 256 KiB at a time when there is as much; the owner's reader calls bt_link_receive(). Reads and
- * writes have no deadline of their own: heartbeats (PING/PONG, sent by the writer when idle) say
- * whether the peer is alive, and deadlines belong to those who wait.
+ * One writer thread per connection sends: control frames before bulk frames, each kind in the order
+ * given, vectored, at least 256 KiB at a time when there is as much. The owner's reader calls
+ * bt_link_receive(). Reads and writes have no deadline of their own: PING goes out every
+ * heartbeat_ms and is answered by the peer's link, whatever its owner does, so silence of four
+ * heartbeats means "lost"; "too slow" is for those who wait to decide.
  *
- * Lifetime: connect or accept to destroy. close() may be called from any thread, wakes reader and
- *           writer, and may be called twice.
- * Threads:  receive: one thread. send, close, stats: any.
+ * Lifetime: connect or accept to destroy, with no call in progress by then. close() may be called
+ *           from any thread, wakes reader, writer and blocked senders, and may be called twice.
+ * Threads:  receive and finish: one thread, the reader. All else: any. Callbacks of bulk run without
+ *           a lock held, on the writer thread, or (drop only) on the thread that caused it; they may
+ *           call bt_link_send and bt_link_send_bulk_try, nothing that blocks.
  * Failure:  BT_E_LOST with a sentence (reset, closed by peer, silent for N ms), BT_E_PROTOCOL for
- *           frames that break the rules, BT_E_TIMEOUT on connect.
+ *           frames that break the rules, BT_E_CLOSED after our own close (the sentence is its
+ *           reason). The first failure stays: every later call says the same.
+ *           Connecting: BT_E_BADINPUT (the address or key file), BT_E_NOTFOUND (the name),
+ *           BT_E_LOST (refused, no route, reset), BT_E_TIMEOUT (no answer), BT_E_AUTH (the key).
  */
 #ifndef BT_LINK_LINK_H
 #define BT_LINK_LINK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "wire/frame.h"                /* bt_frame */
 
 typedef struct bt_link     bt_link;
 typedef struct bt_listener bt_listener;
 
+#define BT_LINK_WAIT_FOREVER UINT32_MAX
+
 typedef struct {
     uint32_t    connect_timeout_ms;    /* 0: 3000 */
+    uint32_t    handshake_timeout_ms;  /* accepted links: for the first frame; 0: 5000 */
     uint32_t    heartbeat_ms;          /* 0: 500; silence of 4 of these is "lost" */
     uint32_t    buffer_bytes;          /* SO_SNDBUF and SO_RCVBUF; 0: the kernel's tuning */
     uint64_t    queue_bytes_max;       /* bulk waiting to be sent; 0: 8 MiB */
-    const char *key_file;              /* TLS-PSK; NULL: plain */
+    const char *key_file;              /* TLS 1.3 with this pre-shared key; NULL: plain */
+    bool        allow_insecure;        /* listen beyond loopback without a key */
+    const atomic_bool *stop;           /* connect gives up soon after it becomes true; may be NULL */
 } bt_link_options;
-
-typedef struct {
-    uint16_t       type, flags;
-    uint32_t       stream;
-    uint64_t       sequence;
-    uint32_t       size;               /* of body */
-    const uint8_t *body;               /* valid until the next receive */
-} bt_frame;
 
 /* "host:port", "[v6]:port". Blocks up to the timeout; the sentence says refused, no route, ... */
 BT_MUST_CHECK bt_status bt_link_connect(const char *address, const bt_link_options *o,
                                         bt_link **ret_link, bt_error *err);
+/* Without key_file only loopback addresses, or BT_E_REFUSED with what to do. Port 0: any free. */
 BT_MUST_CHECK bt_status bt_listener_open(const char *address, const bt_link_options *o,
                                          bt_listener **ret_listener, bt_error *err);
-/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_listener_stop. */
+/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_listener_stop; BT_E_FULL when the process has no
+ * descriptors or memory left for one more (accept again later). Never waits for the new peer: its
+ * TLS handshake and first frame happen in bt_link_receive, which says BT_E_TIMEOUT (BT_E_AUTH for a
+ * wrong key) when they are not there handshake_timeout_ms after accept, however the bytes trickle.
+ * How many connections to keep is the owner's limit. */
 BT_MUST_CHECK bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link,
                                            bt_error *err);
 const char *bt_listener_address(const bt_listener *l);      /* with the real port */
 void bt_listener_stop(bt_listener *l);                      /* any thread */
-void bt_listener_close(bt_listener *l);
+void bt_listener_close(bt_listener *l);                     /* NULL is fine */
 
-/* Waits for the next frame; PING and PONG are handled inside. BT_E_AGAIN after timeout_ms. */
+/* Waits for the next frame; PING and PONG are handled inside, types not in the table skipped.
+ * BT_E_AGAIN after timeout_ms (0: only looks). The body is valid until the next receive. Frames that
+ * came before a loss are still delivered. */
 BT_MUST_CHECK bt_status bt_link_receive(bt_link *link, uint32_t timeout_ms, bt_frame *ret_frame,
                                         bt_error *err);
-/* Copies the body; goes before bulk. */
+/* Control: copies the body, goes before bulk, never blocks. BT_E_FULL when 8 MiB of control frames
+ * wait already. Long prompts (TOKENS) are better sent as bulk. */
 BT_MUST_CHECK bt_status bt_link_send(bt_link *link, uint16_t type, uint32_t stream, const void *body,
                                      size_t size, bt_error *err);
+
 /* Bulk: `fill` is called later on the writer thread to write exactly `size` bytes of body into the
- * send buffer, so rows go from pages to the socket with one copy. `drop` (may be NULL) is called
- * instead when the link dies first or the stream is dropped. Blocks while queue_bytes_max wait. */
+ * send buffer, so rows go from pages to the socket with one copy; `seal` right after it, with the
+ * hash that bt_frame.hash will be at the peer. For each accepted frame exactly one of `fill` and
+ * `drop` is called, `drop` when the link dies first or the stream is dropped. All may be NULL
+ * (zeros; nothing; nothing).
+ * Frames that must stay behind rows (CHUNK, COMMIT) are bulk too: their `fill`, called after `seal`
+ * of all earlier bulk frames, is where the digest is known. */
 typedef void bt_bulk_fill(void *context, uint8_t *to, size_t size);
+typedef void bt_bulk_seal(void *context, uint64_t hash);
 typedef void bt_bulk_drop(void *context);
 typedef struct {
     uint16_t type;
     uint32_t stream;
     uint32_t size;                     /* <= BT_WIRE_BODY_BYTES_MAX */
     bt_bulk_fill *fill;
+    bt_bulk_seal *seal;
     bt_bulk_drop *drop;
-    uint8_t  context[64];              /* copied; passed by address */
+    _Alignas(8) uint8_t context[64];   /* copied; passed by address */
 } bt_bulk;
+/* Blocks while queue_bytes_max (or 2,048 frames) wait; BT_E_CANCELLED when the stream is dropped
+ * meanwhile. On failure no callback is called. Not from the reader: two peers that both wait to send
+ * and do not read would wait for ever. */
 BT_MUST_CHECK bt_status bt_link_send_bulk(bt_link *link, const bt_bulk *bulk, bt_error *err);
-/* Forgets bulk frames of a stream that were not begun (cancel). */
+/* The same, but BT_E_FULL instead of waiting. */
+BT_MUST_CHECK bt_status bt_link_send_bulk_try(bt_link *link, const bt_bulk *bulk, bt_error *err);
+/* Forgets bulk frames of a stream that were not begun (cancel). When it returns, no callback of the
+ * stream is running or will run, so what they read may be freed (unless called from a callback). */
 void bt_link_drop_stream(bt_link *link, uint32_t stream);
 
+/* Reader thread: sends what is queued, says the end, and reads on until the peer has closed too, at
+ * most timeout_ms; so that a last REJECT or ERROR arrives. Closes. */
+void bt_link_finish(bt_link *link, uint32_t timeout_ms, const char *reason);
 void bt_link_close(bt_link *link, const char *reason);
-void bt_link_destroy(bt_link *link);
+void bt_link_destroy(bt_link *link);                         /* closes; NULL is fine */
+
+/* Numbers that travel with every PING and PONG. */
+typedef struct {
+    uint32_t running, waiting;         /* prompts */
+    uint64_t queued_tokens;            /* not yet computed, of all of them */
+    uint64_t token_ns;                 /* time to prefill one; 0: not yet known */
+} bt_link_load;
+void bt_link_set_load(bt_link *link, const bt_link_load *load);
 
 typedef struct {
-    char     peer[128];
-    uint64_t bytes_sent, bytes_received, frames_sent, frames_received;
+    char     peer[128];                /* numeric address and port */
+    uint64_t bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
     double   round_trip_ms;            /* smoothed; 0: not yet */
+    double   round_trip_ms_min;        /* smallest seen: the path without queues; 0: not yet */
     uint64_t bulk_queued_bytes;
     bool     alive, encrypted;
+    bt_link_load peer_load;            /* as last told */
+    double   peer_load_age_ms;         /* < 0: never told */
 } bt_link_stats;
 void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats);
 
