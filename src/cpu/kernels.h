@@ -50,14 +50,19 @@ typedef struct {
 typedef enum { BT_ACT_SILU, BT_ACT_GELU_TANH } bt_activation;
 typedef enum { BT_ROPE_NORM, BT_ROPE_NEOX } bt_rope_style;
 
-/* One query row against cached keys. Pages hold page_tokens consecutive positions; K and V rows of
- * a layer lie row by row inside a page. Walks pages in order of position, so the result depends
- * only on the query, its position and the rows it may see. */
+/* Query rows of one sequence, at consecutive positions, against its cached keys. Pages hold
+ * page_tokens consecutive positions; K and V rows of a layer lie row by row inside a page. Walks
+ * pages in order of position, so a row's result depends only on the query, its position and the
+ * rows it may see: asking for many rows at once gives the same bits and is faster, since a page is
+ * then made ready once for all of them. Rows that no query sees may hold any bytes. */
 typedef struct {
-    const float    *q;             /* [n_heads * head_dim], already rotated */
-    float          *y;             /* [n_heads * head_dim_v] */
+    const float    *q;             /* row r at q + r * q_stride: [n_heads * head_dim], rotated */
+    float          *y;             /* row r at y + r * y_stride: [n_heads * head_dim_v] */
+    uint32_t        n_rows;        /* at least 1 */
+    size_t          q_stride, y_stride;       /* floats; any value when n_rows is 1 */
     uint32_t        n_heads, n_kv_heads, head_dim, head_dim_v;
-    uint32_t        position;      /* sees keys at max(0, position - window + 1) .. position */
+    /* Row r stands at p = position + r and sees keys at max(0, p - window + 1) .. p. */
+    uint32_t        position;
     uint32_t        window;        /* 0: all */
     float           scale;
     float           softcap;       /* 0: none; else c * tanh(score / c) */
@@ -111,8 +116,9 @@ typedef struct bt_cpu_kernels {
 /* NULL when this machine cannot run the tier. */
 const bt_cpu_kernels *bt_cpu_kernels_get(bt_isa isa);
 
-/* Floats of scratch that attention needs for one call. */
-size_t bt_cpu_attention_scratch(uint32_t n_heads, uint32_t head_dim_v, uint32_t page_tokens);
+/* Floats of scratch that attention needs for one call, whatever its rows and heads; head_dim is
+ * the larger of head_dim and head_dim_v. */
+size_t bt_cpu_attention_scratch(uint32_t n_heads, uint32_t head_dim, uint32_t page_tokens);
 
 /* Packs (or with repack = false refers to) `rows`, which must then stay mapped. */
 BT_MUST_CHECK bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type type,
