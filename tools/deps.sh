@@ -2,6 +2,8 @@
 # Installs what Baton needs to be built and tested: Debian and Ubuntu (apt), macOS (Homebrew).
 #   tools/deps.sh            build, demo and tests
 #   tools/deps.sh --dev      also clang, clang-tidy, clang-format, fuzzing, cross compiler, qemu
+#   tools/deps.sh --cross    also Debian's arm64 libraries, for the aarch64 preset (adds the foreign
+#                            architecture arm64 to dpkg)
 #   tools/deps.sh --check    only say what is missing; exit 1 if anything is
 # Nothing is done, and no root is asked for, when all packages are there.
 set -eu
@@ -11,6 +13,8 @@ libpcre2-dev libssl-dev libxxhash-dev libcmocka-dev python3 python3-numpy python
 iproute2 procps ca-certificates"
 debian_dev="clang clang-tidy clang-format libclang-rt-14-dev gcc-aarch64-linux-gnu \
 libc6-dev-arm64-cross qemu-user iperf3"
+debian_cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libmicrohttpd-dev:arm64 \
+libjansson-dev:arm64 libpcre2-dev:arm64 libssl-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64"
 homebrew="cmake ninja pkg-config libmicrohttpd jansson pcre2 openssl@3 xxhash cmocka python numpy"
 
 mode=${1:-}
@@ -40,6 +44,7 @@ if ! command -v apt-get >/dev/null; then
 fi
 wanted=$debian
 [ "$mode" = --dev ] && wanted="$debian $debian_dev"
+[ "$mode" = --cross ] && wanted="$debian $debian_cross"
 # shellcheck disable=SC2086
 missing=$(missing_debian $wanted)
 [ -z "$missing" ] && exit 0
@@ -69,6 +74,9 @@ run_apt() {
         $root env DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1 || true
     fi
 }
+if [ "$mode" = --cross ] && ! dpkg --print-foreign-architectures | grep -q arm64; then
+    $root dpkg --add-architecture arm64
+fi
 say "reading the package lists"
 run_apt update
 say "downloading and unpacking (1 to 3 minutes)"
