@@ -25,10 +25,6 @@
 #include "base/status.h"
 #include "wire/messages.h"
 
-typedef uint32_t  bt_wire_u32;
-typedef uint64_t  bt_wire_u64;
-typedef bt_digest bt_wire_digest;
-
 /* Not NUL-terminated, and from a stranger: print it through bt_wire_text_copy. */
 typedef struct {
     const char *data;
@@ -40,19 +36,19 @@ typedef struct {
     const uint8_t *data;
     uint32_t       n;
 } bt_wire_ids;
-typedef bt_wire_ids bt_wire_field_tokens;
 
 typedef struct {
     const uint8_t *data;
     uint32_t       size;
 } bt_wire_bytes;
 
-/* Field types by the names used in the tables ("tokens" is also a message's name). */
-typedef bt_wire_u32    bt_wire_field_u32;
-typedef bt_wire_u64    bt_wire_field_u64;
-typedef bt_wire_digest bt_wire_field_digest;
-typedef bt_wire_text   bt_wire_field_text;
-typedef bt_wire_bytes  bt_wire_field_bytes;
+/* Field types by the names used in the tables. */
+typedef uint32_t      bt_wire_field_u32;
+typedef uint64_t      bt_wire_field_u64;
+typedef bt_digest     bt_wire_field_digest;
+typedef bt_wire_text  bt_wire_field_text;
+typedef bt_wire_ids   bt_wire_field_tokens;
+typedef bt_wire_bytes bt_wire_field_bytes;
 
 #define BT_WIRE_FIELD_DECLARE(type, name, doc) bt_wire_field_##type name;
 #define X(NAME, name, number, FIELDS, sender, doc)                                                 \
