@@ -1,0 +1,26 @@
+/* cpu/tiers.h - what the kernel files of this room tell each other. Private to cpu/ and its tests.
+ *
+ * A tier's function overrides slots of a table that the tiers before it have filled. Nothing in a
+ * tier's file may run before bt_isa_supported() said yes. */
+#ifndef BT_CPU_TIERS_H
+#define BT_CPU_TIERS_H
+
+#include "cpu/kernels.h"
+
+void bt_cpu_kernels_ref(bt_cpu_kernels *k);
+#if defined(__x86_64__)
+void bt_cpu_kernels_avx2(bt_cpu_kernels *k);
+void bt_cpu_kernels_avx512(bt_cpu_kernels *k);
+void bt_cpu_kernels_avx512vnni(bt_cpu_kernels *k);
+#endif
+
+/* Forms of activations (bt_cpu_kernels.act_form). */
+enum {
+    BT_ACT_FORM_F32 = 0,     /* the row as it is */
+    BT_ACT_FORM_Q8 = 1,      /* bt_act_block after bt_act_block */
+};
+
+/* Attention works on at most this many (query row, head) pairs at a time. */
+enum { BT_ATTENTION_LINES_MAX = 48 };
+
+#endif
