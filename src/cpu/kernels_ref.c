@@ -32,7 +32,8 @@ static void pack(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, 
     (void)to;
     (void)out_first;
     (void)out_last;
-    BT_ASSERT(!"the reference has no packed layout");
+    const bool the_reference_has_a_packed_layout = false;
+    BT_ASSERT(the_reference_has_a_packed_layout);
 }
 
 static uint32_t layout_of(bt_type type, bool packed)
@@ -221,7 +222,7 @@ static void attend(const bt_cpu_attention *a, uint32_t r, uint32_t head)
     float         *y = a->y + r * a->y_stride + (size_t)head * a->head_dim_v;
     double        *sum = (double *)(void *)a->scratch;
     float         *row = a->scratch + 2 * (size_t)a->head_dim_v;
-    double         max = -INFINITY, total = 0.0;
+    double         max = -HUGE_VAL, total = 0.0;
 
     memset(sum, 0, sizeof(double) * a->head_dim_v);
     for (uint32_t p = first; p <= last; p++) {
