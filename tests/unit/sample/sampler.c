@@ -1,0 +1,786 @@
+/* sample/sampler.h, against hand-computed rows, a naive second implementation, and chance itself. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "sample/sampler.h"
+
+static bt_sampler *sampler_of(const bt_sampler_options *o, uint32_t n_vocab, uint32_t n_context)
+{
+    bt_sampler *s = NULL;
+    bt_error err = { 0 };
+    assert_int_equal(bt_sampler_create(o, n_vocab, n_context, &s, &err), BT_OK);
+    return s;
+}
+
+static uint32_t pick(bt_sampler *s, const float *logits)
+{
+    uint32_t token = UINT32_MAX;
+    bt_error err = { 0 };
+    assert_int_equal(bt_sampler_pick(s, logits, &token, &err), BT_OK);
+    return token;
+}
+
+static bt_sampler_options greedy_options(void)
+{
+    bt_sampler_options o = bt_sampler_defaults();
+    o.temperature = 0;
+    return o;
+}
+
+/* Only the draw: everything that cuts is off. */
+static bt_sampler_options plain_options(uint32_t seed)
+{
+    bt_sampler_options o = bt_sampler_defaults();
+    o.temperature = 1;
+    o.top_k = 0;
+    o.top_p = 1;
+    o.min_p = 0;
+    o.seed = seed;
+    return o;
+}
+
+/* ---- the smallest use ---- */
+
+static void greedy_takes_the_first_of_the_largest(void **state)
+{
+    (void)state;
+    const float logits[5] = { 0.5f, 3.0f, -1.0f, 3.0f, 2.0f };
+    const bt_sampler_options o = greedy_options();
+    bt_sampler *s = sampler_of(&o, 5, 16);
+    assert_int_equal(pick(s, logits), 1);
+    bt_sampler_destroy(s);
+}
+
+static void greedy_finds_the_largest_at_every_place(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static float logits[N];
+    const bt_sampler_options o = greedy_options();
+    bt_sampler *s = sampler_of(&o, N, 16);
+    for (uint32_t at = 0; at < N; at++) {
+        for (uint32_t i = 0; i < N; i++) {
+            logits[i] = -(float)((i * 7919u) % 1009u) - 1;
+        }
+        logits[at] = -0.5f;
+        assert_int_equal(pick(s, logits), at);
+    }
+    bt_sampler_destroy(s);
+}
+
+static void defaults_are_the_fields(void **state)
+{
+    (void)state;
+    const bt_sampler_options o = bt_sampler_defaults();
+    assert_float_equal(o.temperature, 0.8, 1e-6);
+    assert_int_equal(o.top_k, 40);
+    assert_float_equal(o.top_p, 0.95, 1e-6);
+    assert_float_equal(o.min_p, 0.05, 1e-6);
+    assert_int_equal(o.min_keep, 0);
+    assert_int_equal(o.penalty_last_n, 64);
+    assert_float_equal(o.penalty_repeat, 1, 0);
+    assert_float_equal(o.penalty_frequency, 0, 0);
+    assert_float_equal(o.penalty_presence, 0, 0);
+    assert_int_equal(o.seed, BT_SEED_RANDOM);
+}
+
+/* ---- bias and penalties, by hand ---- */
+
+static void bias_adds_bans_and_sums(void **state)
+{
+    (void)state;
+    const float logits[4] = { 1, 2, 3, 4 };
+    const bt_logit_bias bias[] = { { 3, -INFINITY }, { 0, 1 }, { 2, -0.5f }, { 0, 1.25f } };
+    bt_sampler_options o = greedy_options();
+    o.bias = bias;
+    o.n_bias = 4;
+    bt_sampler *s = sampler_of(&o, 4, 16);      /* 3.25, 2, 2.5, banned */
+    assert_int_equal(pick(s, logits), 0);
+    bt_sampler_destroy(s);
+}
+
+static void equal_after_bias_is_the_smaller_id(void **state)
+{
+    (void)state;
+    const float logits[4] = { 1, 2, 2, 0 };
+    const bt_logit_bias up[] = { { 0, 1 } }, late[] = { { 3, 2 } };
+    bt_sampler_options o = greedy_options();
+    o.bias = up;
+    o.n_bias = 1;
+    bt_sampler *s = sampler_of(&o, 4, 16);
+    assert_int_equal(pick(s, logits), 0);
+    bt_sampler_destroy(s);
+    o.bias = late;
+    s = sampler_of(&o, 4, 16);
+    assert_int_equal(pick(s, logits), 1);
+    bt_sampler_destroy(s);
+}
+
+static void repeat_penalty_divides_above_zero_and_multiplies_below(void **state)
+{
+    (void)state;
+    bt_sampler_options o = greedy_options();
+    o.penalty_repeat = 2;
+    bt_sampler *s = sampler_of(&o, 3, 16);
+    bt_sampler_accept(s, 0);
+    const float above[3] = { 3, 1.6f, 0 };      /* 3 / 2 = 1.5 < 1.6 */
+    assert_int_equal(pick(s, above), 1);
+    bt_sampler_destroy(s);
+    s = sampler_of(&o, 3, 16);
+    bt_sampler_accept(s, 0);
+    const float below[3] = { -1, -1.9f, -9 };   /* -1 * 2 = -2 < -1.9 */
+    assert_int_equal(pick(s, below), 1);
+    bt_sampler_destroy(s);
+}
+
+static void frequency_counts_and_presence_does_not(void **state)
+{
+    (void)state;
+    const float logits[3] = { 5, 4, 3.6f };
+    bt_sampler_options o = greedy_options();
+    o.penalty_frequency = 0.5f;
+    bt_sampler *s = sampler_of(&o, 3, 16);
+    for (int i = 0; i < 3; i++) {
+        bt_sampler_accept(s, 0);                /* 5 - 1.5 = 3.5 */
+    }
+    assert_int_equal(pick(s, logits), 1);       /* then 1 has 4 - 0.5 = 3.5 */
+    assert_int_equal(pick(s, logits), 2);
+    bt_sampler_destroy(s);
+
+    o.penalty_frequency = 0;
+    o.penalty_presence = 0.5f;
+    s = sampler_of(&o, 3, 16);
+    for (int i = 0; i < 3; i++) {
+        bt_sampler_accept(s, 0);                /* 5 - 0.5 = 4.5, however often */
+    }
+    assert_int_equal(pick(s, logits), 0);
+    bt_sampler_destroy(s);
+}
+
+static void penalties_forget_what_leaves_the_window(void **state)
+{
+    (void)state;
+    const float logits[4] = { 5, 4, 3, 2 };
+    bt_sampler_options o = greedy_options();
+    o.penalty_presence = 10;
+    o.penalty_last_n = 2;
+    bt_sampler *s = sampler_of(&o, 4, 16);
+    assert_int_equal(pick(s, logits), 0);
+    assert_int_equal(pick(s, logits), 1);
+    assert_int_equal(pick(s, logits), 2);       /* 0 and 1 are in the window of two */
+    assert_int_equal(pick(s, logits), 0);       /* 1 and 2 are */
+    bt_sampler_destroy(s);
+}
+
+/* ---- cuts, by hand: probabilities 0.4, 0.3, 0.2, 0.1 in ids 2, 0, 3, 1 ---- */
+
+static const float four[4] = { -1.2039728f, -2.3025851f, -0.9162907f, -1.6094379f };
+
+static void which_are_drawn(const bt_sampler_options *o, bool seen[4])
+{
+    bt_sampler *s = sampler_of(o, 4, 16);
+    memset(seen, 0, 4 * sizeof *seen);
+    for (int i = 0; i < 2000; i++) {            /* missing one of p >= 0.1: below 1e-91 */
+        seen[pick(s, four)] = true;
+    }
+    bt_sampler_destroy(s);
+}
+
+static void assert_seen(const bool seen[4], bool a, bool b, bool c, bool d)
+{
+    assert_int_equal(seen[0], a);
+    assert_int_equal(seen[1], b);
+    assert_int_equal(seen[2], c);
+    assert_int_equal(seen[3], d);
+}
+
+static void top_k_keeps_k(void **state)
+{
+    (void)state;
+    bool seen[4];
+    bt_sampler_options o = plain_options(1);
+    o.top_k = 2;
+    which_are_drawn(&o, seen);
+    assert_seen(seen, true, false, true, false);
+    o.top_k = 1;
+    which_are_drawn(&o, seen);
+    assert_seen(seen, false, false, true, false);
+    o.top_k = 4;
+    which_are_drawn(&o, seen);
+    assert_seen(seen, true, true, true, true);
+}
+
+static void top_p_keeps_the_shortest_sufficient_prefix(void **state)
+{
+    (void)state;
+    bool seen[4];
+    for (int top_k = 0; top_k <= 3; top_k += 3) {   /* unsorted and sorted lists */
+        bt_sampler_options o = plain_options(2);
+        o.top_k = top_k;
+        o.top_p = 0.39f;
+        which_are_drawn(&o, seen);
+        assert_seen(seen, false, false, true, false);
+        o.top_p = 0.41f;                            /* of 0.9 with top-k 3: 0.444 suffices */
+        which_are_drawn(&o, seen);
+        assert_seen(seen, top_k == 0, false, true, false);
+        o.top_p = 0.85f;                            /* of 0.9: 0.444 + 0.333 = 0.78 does not */
+        which_are_drawn(&o, seen);
+        assert_seen(seen, true, false, true, true);
+        o.top_p = 0;
+        which_are_drawn(&o, seen);
+        assert_seen(seen, false, false, true, false);
+        o.min_keep = 2;
+        which_are_drawn(&o, seen);
+        assert_seen(seen, true, false, true, false);
+    }
+}
+
+static void min_p_compares_with_the_best(void **state)
+{
+    (void)state;
+    bool seen[4];
+    for (int top_k = 0; top_k <= 3; top_k += 3) {
+        bt_sampler_options o = plain_options(3);
+        o.top_k = top_k;
+        o.min_p = 0.6f;                             /* 0.3 / 0.4 = 0.75, 0.2 / 0.4 = 0.5 */
+        which_are_drawn(&o, seen);
+        assert_seen(seen, true, false, true, false);
+        o.min_p = 1;
+        which_are_drawn(&o, seen);
+        assert_seen(seen, false, false, true, false);
+        o.min_keep = 3;
+        which_are_drawn(&o, seen);
+        assert_seen(seen, true, false, true, true);
+    }
+}
+
+static void a_very_low_temperature_is_the_best_and_a_finite_answer(void **state)
+{
+    (void)state;
+    const float coldest[] = { 1e-3f, 1e-20f, 1e-44f };
+    for (size_t t = 0; t < 3; t++) {
+        bt_sampler_options o = plain_options(4);
+        o.temperature = coldest[t];
+        bt_sampler *s = sampler_of(&o, 4, 16);
+        for (int i = 0; i < 50; i++) {
+            assert_int_equal(pick(s, four), 2);
+        }
+        bt_sampler_destroy(s);
+    }
+}
+
+/* ---- seeds ---- */
+
+static void same_seed_same_tokens(void **state)
+{
+    (void)state;
+    uint32_t a[100], b[100], c[100];
+    const bt_sampler_options o = plain_options(42), other = plain_options(43);
+    bt_sampler *s[3] = { sampler_of(&o, 4, 16), sampler_of(&o, 4, 16), sampler_of(&other, 4, 16) };
+    for (int i = 0; i < 100; i++) {
+        a[i] = pick(s[0], four);
+        b[i] = pick(s[1], four);
+        c[i] = pick(s[2], four);
+    }
+    assert_memory_equal(a, b, sizeof a);
+    assert_memory_not_equal(a, c, sizeof a);
+    for (int i = 0; i < 3; i++) {
+        bt_sampler_destroy(s[i]);
+    }
+}
+
+static void a_random_seed_is_told_and_repeats(void **state)
+{
+    (void)state;
+    bt_sampler_options o = plain_options(BT_SEED_RANDOM);
+    bt_sampler *s = sampler_of(&o, 4, 16), *other = sampler_of(&o, 4, 16);
+    assert_int_not_equal(bt_sampler_seed(s), BT_SEED_RANDOM);
+    assert_int_not_equal(bt_sampler_seed(s), bt_sampler_seed(other));   /* 1 in 2^32 to fail */
+    o.seed = bt_sampler_seed(s);
+    bt_sampler *again = sampler_of(&o, 4, 16);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(pick(s, four), pick(again, four));
+    }
+    bt_sampler_destroy(s);
+    bt_sampler_destroy(other);
+    bt_sampler_destroy(again);
+}
+
+/* One number per token, also when there is nothing to choose. */
+static void every_token_draws_once(void **state)
+{
+    (void)state;
+    bt_mt19937 g;
+    bt_mt19937_init(&g, 7);
+    const float only[4] = { -INFINITY, -INFINITY, 1, -INFINITY };
+    const bt_sampler_options o = plain_options(7);
+    bt_sampler *s = sampler_of(&o, 4, 16);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(pick(s, only), 2);
+        (void)bt_mt19937_unit(&g);
+        const double r = bt_mt19937_unit(&g);       /* of the next row, in order of ids */
+        double total = 0, sum = 0;
+        uint32_t expected = 3;
+        for (int j = 0; j < 4; j++) {
+            total += (double)expf(four[j] - four[2]);
+        }
+        for (uint32_t j = 0; j < 4; j++) {
+            sum += (double)expf(four[j] - four[2]);
+            if (sum >= r * total) {
+                expected = j;
+                break;
+            }
+        }
+        assert_int_equal(pick(s, four), expected);
+    }
+    bt_sampler_destroy(s);
+}
+
+/* ---- a naive second implementation of docs/sampling.md ---- */
+
+typedef struct { uint32_t id; float l; } pair;
+
+static int best_first(const void *a, const void *b)
+{
+    const pair *x = a, *y = b;
+    if (x->l != y->l) {
+        return x->l > y->l ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : 1;
+}
+
+typedef struct {
+    const bt_sampler_options *o;
+    uint32_t   n_vocab;
+    bt_mt19937 g;
+    uint32_t   history[4096];
+    size_t     n_history;
+} naive;
+
+static void naive_change(const naive *s, float *l)
+{
+    const bt_sampler_options *o = s->o;
+    for (uint32_t id = 0; id < s->n_vocab; id++) {
+        float bias = 0;
+        bool any = false;
+        for (size_t i = 0; i < o->n_bias; i++) {
+            if (o->bias[i].id == id) {
+                bias = any ? bias + o->bias[i].bias : o->bias[i].bias;
+                any = true;
+            }
+        }
+        if (any) {
+            l[id] += bias;
+        }
+        size_t count = 0;
+        const size_t last = o->penalty_last_n < 0 ? s->n_history : (size_t)o->penalty_last_n;
+        for (size_t i = s->n_history > last ? s->n_history - last : 0; i < s->n_history; i++) {
+            count += s->history[i] == id;
+        }
+        if (count > 0) {
+            l[id] = l[id] <= 0 ? l[id] * o->penalty_repeat : l[id] / o->penalty_repeat;
+            l[id] -= (float)count * o->penalty_frequency + o->penalty_presence;
+        }
+    }
+}
+
+static size_t naive_cut(const naive *s, pair *list, size_t n)
+{
+    const bt_sampler_options *o = s->o;
+    if (o->top_k > 0 && (uint32_t)o->top_k < s->n_vocab) {
+        qsort(list, n, sizeof *list, best_first);
+        n = (size_t)o->top_k;
+    }
+    float max = -INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        max = list[i].l > max ? list[i].l : max;
+    }
+    if (o->top_p < 1) {
+        float sum = 0, reached = 0;
+        for (size_t i = 0; i < n; i++) {
+            sum += expf(list[i].l - max);
+        }
+        qsort(list, n, sizeof *list, best_first);
+        for (size_t i = 0; i < n; i++) {
+            reached += expf(list[i].l - max) / sum;
+            if (reached >= o->top_p && i + 1 >= o->min_keep) {
+                n = i + 1;
+            }
+        }
+    }
+    if (o->min_p > 0) {
+        pair kept[4096];
+        size_t m = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (list[i].l >= max + logf(o->min_p)) {
+                kept[m++] = list[i];
+            }
+        }
+        if (m < o->min_keep) {
+            qsort(list, n, sizeof *list, best_first);
+            n = n < o->min_keep ? n : o->min_keep;
+        } else {
+            memcpy(list, kept, m * sizeof *kept);
+            n = m;
+        }
+    }
+    return n;
+}
+
+static uint32_t naive_pick(naive *s, const float *logits)
+{
+    float l[4096];
+    pair list[4096];
+    memcpy(l, logits, s->n_vocab * sizeof *l);
+    naive_change(s, l);
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        list[i] = (pair){ i, l[i] };
+    }
+    uint32_t chosen;
+    if (s->o->temperature <= 0) {
+        qsort(list, s->n_vocab, sizeof *list, best_first);
+        chosen = list[0].id;
+    } else {
+        const size_t n = naive_cut(s, list, s->n_vocab);
+        float max = -INFINITY;
+        double total = 0, sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            list[i].l /= s->o->temperature;
+            max = list[i].l > max ? list[i].l : max;
+        }
+        for (size_t i = 0; i < n; i++) {
+            total += (double)expf(list[i].l - max);
+        }
+        const double r = bt_mt19937_unit(&s->g);
+        size_t at = 0;
+        for (; at < n; at++) {
+            sum += (double)expf(list[at].l - max);
+            if (sum >= r * total) {
+                break;
+            }
+        }
+        chosen = list[at < n ? at : n - 1].id;
+    }
+    s->history[s->n_history++] = chosen;
+    return chosen;
+}
+
+static uint32_t below(bt_mt19937 *g, uint32_t n)
+{
+    return bt_mt19937_next(g) % n;
+}
+
+static void random_options(bt_mt19937 *g, bt_sampler_options *o, bt_logit_bias *bias, uint32_t n)
+{
+    static const float temperatures[] = { 0, 0.3f, 0.8f, 1, 2.5f };
+    static const float top_ps[] = { 0, 0.3f, 0.7f, 0.95f, 0.999f, 1 };
+    static const float min_ps[] = { 0, 0.01f, 0.05f, 0.5f, 1 };
+    *o = bt_sampler_defaults();
+    o->seed = bt_mt19937_next(g);
+    o->temperature = temperatures[below(g, 5)];
+    o->top_k = (int32_t)below(g, 3) * (int32_t)below(g, n + 20) / 2;
+    o->top_p = top_ps[below(g, 6)];
+    o->min_p = min_ps[below(g, 5)];
+    o->min_keep = below(g, 3) ? 0 : below(g, 9);
+    o->penalty_last_n = below(g, 4) ? (int32_t)below(g, 30) : -1;
+    o->penalty_repeat = below(g, 2) ? 1.0f : 1.3f;
+    o->penalty_frequency = below(g, 2) ? 0 : 0.2f;
+    o->penalty_presence = below(g, 2) ? 0 : -0.3f;
+    o->bias = bias;
+    o->n_bias = below(g, 2) ? 0 : below(g, 6);
+    for (size_t i = 0; i < o->n_bias; i++) {
+        bias[i].id = below(g, n);
+        bias[i].bias = below(g, 3) ? (float)below(g, 800) / 100 - 4 : -INFINITY;
+    }
+}
+
+static void equals_the_naive_implementation(void **state)
+{
+    (void)state;
+    static naive reference;
+    static float logits[4096];
+    bt_mt19937 g;
+    bt_mt19937_init(&g, 20240607);
+    for (int trial = 0; trial < 1500; trial++) {
+        const uint32_t sizes[] = { 7, 63, 64, 65, 130, 1000 };
+        const uint32_t n = sizes[below(&g, 6)];
+        bt_sampler_options o;
+        bt_logit_bias bias[8];
+        random_options(&g, &o, bias, n);
+        bt_sampler *s = sampler_of(&o, n, 4096);
+        reference = (naive){ .o = &o, .n_vocab = n };
+        bt_mt19937_init(&reference.g, o.seed);
+        for (uint32_t i = below(&g, 40); i > 0; i--) {
+            const uint32_t token = below(&g, n);
+            bt_sampler_accept(s, token);
+            reference.history[reference.n_history++] = token;
+        }
+        for (int step = 0; step < 12; step++) {
+            for (uint32_t i = 0; i < n; i++) {     /* coarse, so that ties are common */
+                logits[i] = (float)below(&g, 64) / 8 - 4;
+            }
+            const uint32_t expected = naive_pick(&reference, logits);
+            const uint32_t got = pick(s, logits);
+            if (got != expected) {
+                print_error("trial %d step %d: n %u t %g k %d p %g min_p %g min_keep %u bias %zu\n",
+                            trial, step, n, (double)o.temperature, o.top_k, (double)o.top_p,
+                            (double)o.min_p, o.min_keep, o.n_bias);
+            }
+            assert_int_equal(got, expected);
+        }
+        bt_sampler_destroy(s);
+    }
+}
+
+/* ---- chance ---- */
+
+/* Pearson's statistic of 7 cells has 6 degrees of freedom; P(X > 35.9) < 3e-6. The seed is fixed,
+ * so the test cannot flicker; the bound says what a wrong distribution would have to hide behind. */
+static void draws_follow_the_probabilities(void **state)
+{
+    (void)state;
+    enum { N = 7, DRAWS = 200000 };
+    const double p[N] = { 0.35, 0.25, 0.15, 0.1, 0.08, 0.05, 0.02 };
+    float logits[N];
+    for (int top_k = 0; top_k < 2; top_k++) {
+        bt_sampler_options o = plain_options(99);
+        o.temperature = 1.7f;
+        o.top_k = top_k * (N - 1);
+        const int cells = top_k ? N - 1 : N;
+        double kept = 0;
+        for (int i = 0; i < N; i++) {
+            logits[i] = (float)(1.7 * log(p[i])) + 3;
+            kept += i < cells ? p[i] : 0;
+        }
+        bt_sampler *s = sampler_of(&o, N, 16);
+        double count[N] = { 0 };
+        for (int i = 0; i < DRAWS; i++) {
+            count[pick(s, logits)]++;
+        }
+        double chi2 = 0;
+        for (int i = 0; i < cells; i++) {
+            const double expected = DRAWS * p[i] / kept;
+            chi2 += (count[i] - expected) * (count[i] - expected) / expected;
+        }
+        assert_true(chi2 < 35.9);
+        assert_true(top_k == 0 || count[N - 1] == 0);
+        bt_sampler_destroy(s);
+    }
+}
+
+/* ---- log probabilities ---- */
+
+static void logprobs_are_those_of_the_raw_row(void **state)
+{
+    (void)state;
+    const bt_logit_bias ban[] = { { 2, -INFINITY } };
+    bt_sampler_options o = plain_options(5);
+    o.bias = ban;
+    o.n_bias = 1;
+    o.temperature = 0.1f;
+    bt_sampler *s = sampler_of(&o, 4, 16);
+    const uint32_t token = pick(s, four);
+    bt_token_logprob top[6];
+    float chosen = 0;
+    bt_sampler_logprobs(s, four, token, 3, top, &chosen);
+    const uint32_t ids[3] = { 2, 0, 3 };
+    const double p[3] = { 0.4, 0.3, 0.2 };
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(top[i].id, ids[i]);
+        assert_float_equal(top[i].logprob, log(p[i]), 1e-6);
+    }
+    assert_float_equal(chosen, four[token], 1e-6);
+    bt_sampler_logprobs(s, four, 1, 0, NULL, &chosen);
+    assert_float_equal(chosen, log(0.1), 1e-6);
+    bt_sampler_destroy(s);
+}
+
+static void a_probability_of_zero_is_the_lowest_float(void **state)
+{
+    (void)state;
+    const float row[3] = { 1, -INFINITY, 0 };
+    const bt_sampler_options o = greedy_options();
+    bt_sampler *s = sampler_of(&o, 3, 16);
+    bt_token_logprob top[3];
+    float chosen = 0;
+    bt_sampler_logprobs(s, row, 1, 3, top, &chosen);
+    assert_true(chosen == -FLT_MAX);
+    assert_int_equal(top[2].id, 1);
+    assert_true(top[2].logprob == -FLT_MAX);
+    bt_sampler_destroy(s);
+}
+
+/* ---- damage ---- */
+
+static void a_damaged_row_is_an_error_and_never_a_token(void **state)
+{
+    (void)state;
+    enum { N = 200 };
+    static float row[N];
+    const float damage[] = { NAN, -NAN, INFINITY };
+    const uint32_t places[] = { 0, 63, 64, 130, 199 };
+    for (int kind = 0; kind < 3; kind++) {
+        for (size_t at = 0; at < BT_LEN(places); at++) {
+            for (int mode = 0; mode < 4; mode++) {
+                for (uint32_t i = 0; i < N; i++) {
+                    row[i] = (float)(i % 17);
+                }
+                row[places[at]] = damage[kind];
+                bt_sampler_options o = mode == 0 ? greedy_options() : plain_options(1);
+                o.top_k = mode == 2 ? 5 : 0;
+                o.penalty_presence = mode == 3 ? 1 : 0;
+                bt_sampler *s = sampler_of(&o, N, 16);
+                bt_sampler_accept(s, places[at]);
+                uint32_t token = 12345;
+                bt_error err = { 0 };
+                assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_DEVICE);
+                assert_int_equal(token, 12345);
+                assert_true(err.text[0] != '\0');
+                bt_sampler_destroy(s);
+            }
+        }
+    }
+}
+
+static void a_row_without_finite_values_is_an_error(void **state)
+{
+    (void)state;
+    const float row[3] = { -INFINITY, -INFINITY, -INFINITY };
+    for (int mode = 0; mode < 3; mode++) {
+        bt_sampler_options o = mode == 0 ? greedy_options() : plain_options(1);
+        o.top_k = mode == 2 ? 2 : 0;
+        bt_sampler *s = sampler_of(&o, 3, 16);
+        uint32_t token = 12345;
+        bt_error err = { 0 };
+        assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_DEVICE);
+        assert_int_equal(token, 12345);
+        bt_sampler_destroy(s);
+    }
+}
+
+static void banning_everything_is_the_requests_fault(void **state)
+{
+    (void)state;
+    const float row[2] = { 1, 2 };
+    const bt_logit_bias ban[] = { { 0, -INFINITY }, { 1, -INFINITY } };
+    for (int mode = 0; mode < 3; mode++) {
+        bt_sampler_options o = mode == 0 ? greedy_options() : plain_options(1);
+        o.top_k = mode == 2 ? 1 : 0;
+        o.bias = ban;
+        o.n_bias = 2;
+        bt_sampler *s = sampler_of(&o, 2, 16);
+        uint32_t token = 12345;
+        bt_error err = { 0 };
+        assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_BADINPUT);
+        assert_int_equal(token, 12345);
+        bt_sampler_destroy(s);
+    }
+}
+
+static void bad_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    const bt_logit_bias far_away[] = { { 4, 1 } }, nan[] = { { 1, NAN } }, up[] = { { 1, INFINITY } };
+    for (int kind = 0; kind < 9; kind++) {
+        bt_sampler_options o = bt_sampler_defaults();
+        const char *names[] = { "temperature", "top_p", "min_p", "min_p", "repeat_penalty",
+                                "repeat_last_n", "token 4", "token 1", "token 1" };
+        o.temperature = kind == 0 ? NAN : o.temperature;
+        o.top_p = kind == 1 ? INFINITY : o.top_p;
+        o.min_p = kind == 2 ? NAN : kind == 3 ? 1.5f : o.min_p;
+        o.penalty_repeat = kind == 4 ? 0 : o.penalty_repeat;
+        o.penalty_last_n = kind == 5 ? -2 : o.penalty_last_n;
+        o.bias = kind == 6 ? far_away : kind == 7 ? nan : up;
+        o.n_bias = kind >= 6;
+        bt_sampler *s = NULL;
+        bt_error err = { 0 };
+        assert_int_equal(bt_sampler_create(&o, 4, 16, &s, &err), BT_E_BADINPUT);
+        assert_null(s);
+        assert_non_null(strstr(err.text, names[kind]));
+    }
+}
+
+/* ---- memory ---- */
+
+static void nothing_allocates_after_create(void **state)
+{
+    (void)state;
+    bt_sampler_options o = bt_sampler_defaults();
+    o.penalty_repeat = 1.1f;
+    bt_sampler *s = sampler_of(&o, 4, 16);
+    bt_token_logprob top[4];
+    float chosen;
+    const uint64_t before = bt_memory_calls();
+    for (int i = 0; i < 100; i++) {
+        bt_sampler_logprobs(s, four, pick(s, four), 4, top, &chosen);
+    }
+    assert_int_equal(bt_memory_calls(), before);
+    bt_sampler_destroy(s);
+}
+
+static void every_failed_allocation_is_said(void **state)
+{
+    (void)state;
+    const bt_logit_bias bias[] = { { 1, 1 } };
+    bt_sampler_options o = bt_sampler_defaults();
+    o.penalty_repeat = 1.1f;
+    o.bias = bias;
+    o.n_bias = 1;
+    o.seed = 1;
+    for (uint64_t n = 1;; n++) {
+        bt_sampler *s = NULL;
+        bt_error err = { 0 };
+        bt_memory_fail_after(n);
+        const bt_status status = bt_sampler_create(&o, 1000, 100, &s, &err);
+        bt_memory_fail_after(0);
+        if (status == BT_OK) {
+            assert_true(n > 5);
+            bt_sampler_destroy(s);
+            break;
+        }
+        assert_int_equal(status, BT_E_NOMEM);
+        assert_null(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_takes_the_first_of_the_largest),
+        cmocka_unit_test(greedy_finds_the_largest_at_every_place),
+        cmocka_unit_test(defaults_are_the_fields),
+        cmocka_unit_test(bias_adds_bans_and_sums),
+        cmocka_unit_test(equal_after_bias_is_the_smaller_id),
+        cmocka_unit_test(repeat_penalty_divides_above_zero_and_multiplies_below),
+        cmocka_unit_test(frequency_counts_and_presence_does_not),
+        cmocka_unit_test(penalties_forget_what_leaves_the_window),
+        cmocka_unit_test(top_k_keeps_k),
+        cmocka_unit_test(top_p_keeps_the_shortest_sufficient_prefix),
+        cmocka_unit_test(min_p_compares_with_the_best),
+        cmocka_unit_test(a_very_low_temperature_is_the_best_and_a_finite_answer),
+        cmocka_unit_test(same_seed_same_tokens),
+        cmocka_unit_test(a_random_seed_is_told_and_repeats),
+        cmocka_unit_test(every_token_draws_once),
+        cmocka_unit_test(equals_the_naive_implementation),
+        cmocka_unit_test(draws_follow_the_probabilities),
+        cmocka_unit_test(logprobs_are_those_of_the_raw_row),
+        cmocka_unit_test(a_probability_of_zero_is_the_lowest_float),
+        cmocka_unit_test(a_damaged_row_is_an_error_and_never_a_token),
+        cmocka_unit_test(a_row_without_finite_values_is_an_error),
+        cmocka_unit_test(banning_everything_is_the_requests_fault),
+        cmocka_unit_test(bad_options_are_refused_by_name),
+        cmocka_unit_test(nothing_allocates_after_create),
+        cmocka_unit_test(every_failed_allocation_is_said),
+    };
+    return cmocka_run_group_tests_name("sample/sampler", tests, NULL, NULL);
+}
