@@ -121,6 +121,8 @@ typedef struct {
     uint32_t        n_tokens;          /* >= 1; must leave room for one more in n_ctx */
     bool            prefill_only;      /* compute KV rows of all tokens, no logits, then END */
     const bt_push  *push;              /* with prefill_only; copied; NULL: none */
+    uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch; 0: the
+                                          engine's own */
     uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
                                           is full; 0: evaluate the prompt only */
     bool            ignore_eog;
