@@ -43,6 +43,8 @@ typedef struct {
     bt_status (*wait)(bt_device *d, bt_error *err);
     /* Host view of scratch rows after wait(): row r at [r * *ret_stride]. */
     const float *(*read_rows)(bt_device *d, bt_rows rows, uint64_t *ret_stride);
+    /* Overwrites the first n of these scratch rows between two runs of one step (for checking). */
+    void (*write_rows)(bt_device *d, bt_rows rows, uint32_t n, const float *from, uint64_t stride);
 } bt_device_ops;
 
 struct bt_device {

@@ -13,12 +13,17 @@
 #ifndef BT_DEVICE_TAPE_H
 #define BT_DEVICE_TAPE_H
 
+#include "base/buffer.h"
 #include "device/ops.h"
 
 typedef struct bt_tape bt_tape;
 
-/* What the tape must know of a weight to check shapes. */
-typedef struct { uint32_t n_in, n_out; bt_type type; } bt_weight_shape;
+enum { BT_OP_INPUTS_MAX = 2, BT_TAPE_SLOTS_MAX = 64, BT_TAPE_OPS_MAX = 1 << 16 };
+#define BT_TAPE_NO_LAYER UINT32_MAX
+
+/* What the tape must know of a weight to check shapes. `mapped`: the device still reads the rows
+ * it was loaded from. */
+typedef struct { uint32_t n_in, n_out; bt_type type; bool mapped; } bt_weight_shape;
 
 struct bt_device;
 
@@ -29,20 +34,28 @@ void bt_tape_destroy(bt_tape *t);
 
 bt_rows bt_tape_rows(bt_tape *t, uint32_t cols);            /* one row per step row */
 bt_rows bt_tape_rows_picked(bt_tape *t, uint32_t cols);     /* one row per logit row */
+/* Columns [column, column + cols) of r; rows that do not exist (slot 0) when r is narrower. */
 bt_rows bt_rows_slice(bt_rows r, uint32_t column, uint32_t cols);
 
 void bt_tape_put(bt_tape *t, const bt_op *op);
+/* Ops put from now on belong to `layer` (BT_TAPE_NO_LAYER: to none). For messages and traces only. */
+void bt_tape_set_layer(bt_tape *t, uint32_t layer);
 /* Names the rows that hold the logits, for the host to read. */
 void bt_tape_set_result(bt_tape *t, bt_rows logits);
 BT_MUST_CHECK bt_status bt_tape_finish(bt_tape *t, bt_error *err);
 
+const struct bt_device *bt_tape_device(const bt_tape *t);
 uint32_t     bt_tape_count(const bt_tape *t);
 const bt_op *bt_tape_op(const bt_tape *t, uint32_t index);
+uint32_t     bt_tape_layer_of(const bt_tape *t, uint32_t index);
 uint32_t     bt_tape_slots(const bt_tape *t);                       /* highest slot number */
 uint32_t     bt_tape_slot_cols(const bt_tape *t, uint16_t slot, bool *ret_picked);
 bt_rows      bt_tape_result(const bt_tape *t);
-/* The rows an op writes (slot 0: none). For tracing and checking. */
+/* The rows an op writes (slot 0: none), and those it reads. For tracing, checking and planning. */
 bt_rows      bt_op_output(const bt_op *op);
+uint32_t     bt_op_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX]);
+/* One line per slot and op, weights by shape and type: equal tapes give equal text. */
+void         bt_tape_print(const bt_tape *t, bt_buf *to);
 
 /* Arguments by name; a wrong name does not compile. */
 #define bt_embed(t, ...)     bt_tape_put((t), &(bt_op){ .kind = BT_OP_embed, .embed = { __VA_ARGS__ } })

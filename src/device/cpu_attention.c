@@ -1,0 +1,204 @@
+/* Rotation, the writing of keys and values, and attention over pages. */
+#include <math.h>
+
+#include "base/check.h"
+#include "device/cpu_private.h"
+
+/* ---- angles ---- */
+
+/* cos and sin of one angle, the same bits on every machine: libraries differ in the last place, and
+ * machines that share keys must not. The remainder is taken from a pi/2 in two parts, of which the
+ * upper has 29 bits, so that its product with up to 2^24 quarter turns is exact. Then come Taylor's
+ * series, to a term below 2^-53 on [-pi/4, pi/4]. All in double; f32 comes last. */
+static void cos_sin(double a, float *ret_cos, float *ret_sin)
+{
+    static const double two_over_pi = 0x1.45f306dc9c883p-1;
+    static const double half_pi_upper = 0x1.921fb54p+0, half_pi_lower = 0x1.10b4611a62633p-30;
+    /* 1 / (n (n - 1)) and 1 / (n (n + 1)) for n = 2, 4 .. 16. */
+    static const double per_cos[] = { 1 / 2.0, 1 / 12.0, 1 / 30.0, 1 / 56.0, 1 / 90.0, 1 / 132.0,
+                                      1 / 182.0, 1 / 240.0 };
+    static const double per_sin[] = { 1 / 6.0, 1 / 20.0, 1 / 42.0, 1 / 72.0, 1 / 110.0, 1 / 156.0,
+                                      1 / 210.0, 1 / 272.0 };
+    const double turns = floor(a * two_over_pi + 0.5);
+    const double x = (a - turns * half_pi_upper) - turns * half_pi_lower;
+    const double z = x * x;
+    double s = 0.0, c = 0.0;
+    for (int i = (int)BT_LEN(per_sin) - 1; i >= 0; i--) {
+        s = (s + 1.0) * -(z * per_sin[i]);
+        c = (c + 1.0) * -(z * per_cos[i]);
+    }
+    const double sine = x + x * s, cosine = 1.0 + c;
+    switch ((int64_t)turns & 3) {
+    case 0:  *ret_cos = (float)cosine;  *ret_sin = (float)sine;    break;
+    case 1:  *ret_cos = (float)-sine;   *ret_sin = (float)cosine;  break;
+    case 2:  *ret_cos = (float)-cosine; *ret_sin = (float)-sine;   break;
+    default: *ret_cos = (float)sine;    *ret_sin = (float)-cosine; break;
+    }
+}
+
+static float *angles_row(const bt_cpu_worker *w, const bt_cpu_angles *a, uint32_t row)
+{
+    char *base = (char *)w->walk->device->shared.base + a->at;
+    return (float *)(void *)base + (size_t)row * 2 * a->stride;
+}
+
+void bt_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s)
+{
+    const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
+    const float *frequencies = bt_cpu_weight_of(w->walk->device, a->frequencies)->vector;
+    const bt_cpu_range rows = bt_cpu_my_rows(w, s, w->walk->step->n_rows);
+    for (uint32_t r = rows.first; r < rows.last; r++) {
+        float *cosines = angles_row(w, a, r), *sines = cosines + a->stride;
+        const double position = w->walk->step->positions[r];
+        for (uint32_t i = 0; i < a->n_half; i++) {
+            cos_sin(position * (double)frequencies[i], &cosines[i], &sines[i]);
+            cosines[i] *= a->magnitude;
+            sines[i] *= a->magnitude;
+        }
+    }
+}
+
+/* ---- rope and kv_put ---- */
+
+/* Heads of n_heads that this thread does. */
+static bt_cpu_range my_heads(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_heads)
+{
+    if (s->split != BT_SPLIT_HEADS) {
+        return (bt_cpu_range){ 0, n_heads };
+    }
+    const bt_cpu_range groups = bt_cpu_part(s->n_groups, w->index, w->n_threads);
+    const uint32_t each = n_heads / s->n_groups;
+    return (bt_cpu_range){ groups.first * each, groups.last * each };
+}
+
+void bt_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o)
+{
+    const bt_cpu_kernels *k = w->walk->device->kernels;
+    const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
+    const uint32_t dim = o->x.cols / o->n_heads;
+    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->x));
+    const bt_cpu_range heads = my_heads(w, s, o->n_heads);
+    for (uint32_t r = rows.first; r < rows.last; r++) {
+        float *x = bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x);
+        const float *cosines = angles_row(w, a, bt_cpu_step_row(w, o->x.picked, r));
+        for (uint32_t h = heads.first; h < heads.last; h++) {
+            k->rope(x + h * dim, cosines, cosines + a->stride, o->n_rot, o->style);
+        }
+    }
+}
+
+static char *kv_base(const bt_cpu_worker *w)
+{
+    return w->walk->device->buffers[w->walk->step->kv->buffer.id - 1].base;
+}
+
+/* Values `cells` of row x into their place in the stored row. The plan splits by whole blocks. */
+static void store(const bt_cpu_kernels *k, bt_type type, const float *x, char *row,
+                  bt_cpu_range cells)
+{
+    const bt_type_info *info = bt_type_find(type);
+    if (cells.first < cells.last) {
+        k->kv_store(type, x + cells.first,
+                    row + (size_t)(cells.first / info->block_elems) * info->block_bytes,
+                    cells.last - cells.first);
+    }
+}
+
+void bt_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o)
+{
+    const bt_cpu_kernels *k = w->walk->device->kernels;
+    const bt_step *step = w->walk->step;
+    const bt_kv_layout *kv = step->kv;
+    const bt_kv_layer *l = &kv->layers[o->layer];
+    const bt_cpu_range rows = bt_cpu_my_rows(w, s, step->n_rows);
+    const bt_cpu_range k_cells = my_heads(w, s, o->k.cols), v_cells = my_heads(w, s, o->v.cols);
+    for (uint32_t r = rows.first; r < rows.last; r++) {
+        const uint32_t position = step->positions[r];
+        const uint32_t *pages = step->sequences[step->row_sequence[r]].pages;
+        char *page = kv_base(w) + pages[position / kv->page_tokens] * kv->page_bytes;
+        const uint64_t slot = position % kv->page_tokens;
+        store(k, kv->type_k, bt_cpu_rows(w, o->k) + r * bt_cpu_stride(w, o->k),
+              page + l->k_offset + slot * l->k_row_bytes, k_cells);
+        store(k, kv->type_v, bt_cpu_rows(w, o->v) + r * bt_cpu_stride(w, o->v),
+              page + l->v_offset + slot * l->v_row_bytes, v_cells);
+    }
+}
+
+/* ---- attention ---- */
+
+/* Rows of scratch [row, row + n) are neighbours of one sequence. */
+static void attend(const bt_cpu_worker *w, const bt_op_attention *o, uint32_t row, uint32_t n,
+                   bt_cpu_range heads)
+{
+    const bt_step *step = w->walk->step;
+    const bt_kv_layout *kv = step->kv;
+    const bt_kv_layer *l = &kv->layers[o->layer];
+    const uint32_t step_row = bt_cpu_step_row(w, o->q.picked, row);
+    if (heads.first == heads.last) {
+        return;
+    }
+    w->walk->device->kernels->attention(&(bt_cpu_attention){
+        .q = bt_cpu_rows(w, o->q) + row * bt_cpu_stride(w, o->q),
+        .y = bt_cpu_rows(w, o->y) + row * bt_cpu_stride(w, o->y),
+        .n_rows = n, .q_stride = bt_cpu_stride(w, o->q), .y_stride = bt_cpu_stride(w, o->y),
+        .n_heads = o->n_heads, .n_kv_heads = o->n_kv_heads,
+        .head_dim = o->q.cols / o->n_heads, .head_dim_v = o->y.cols / o->n_heads,
+        .position = step->positions[step_row], .window = o->window, .scale = o->scale,
+        .softcap = o->softcap, .type_k = kv->type_k, .type_v = kv->type_v,
+        .kv_base = (const uint8_t *)kv_base(w), .page_bytes = kv->page_bytes,
+        .page_tokens = kv->page_tokens, .pages = step->sequences[step->row_sequence[step_row]].pages,
+        .k_offset = l->k_offset, .v_offset = l->v_offset, .k_row_bytes = l->k_row_bytes,
+        .v_row_bytes = l->v_row_bytes, .head_first = heads.first, .head_last = heads.last,
+        .scratch = (float *)(void *)(w->own + w->walk->plan->attention_at)
+    });
+}
+
+/* Rows from `row` on, before `end`, at consecutive positions of one sequence: at most `most`. */
+static uint32_t neighbours(const bt_cpu_worker *w, bool picked, uint32_t row, uint32_t end,
+                           uint32_t most)
+{
+    const bt_step *step = w->walk->step;
+    const uint32_t first = bt_cpu_step_row(w, picked, row);
+    uint32_t n = 1;
+    while (n < most && row + n < end) {
+        const uint32_t next = bt_cpu_step_row(w, picked, row + n);
+        if (next != first + n || step->row_sequence[next] != step->row_sequence[first]) {
+            break;
+        }
+        n++;
+    }
+    return n;
+}
+
+/* A task is a block of rows times one group of heads. Blocks are cut at fixed row numbers and once
+ * more where a sequence ends, so that threads need not agree on anything. Last rows first: they see
+ * the most keys, and long tasks taken early leave short ones to even out the end. */
+void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o)
+{
+    enum { ROWS = 32 };
+    const uint32_t n_rows = bt_cpu_row_count(w, o->q);
+    if (s->split == BT_SPLIT_HEADS) {
+        const bt_cpu_range heads = my_heads(w, s, o->n_heads);
+        for (uint32_t row = 0; row < n_rows;) {
+            const uint32_t n = neighbours(w, o->q.picked, row, n_rows, n_rows);
+            attend(w, o, row, n, heads);
+            row += n;
+        }
+        return;
+    }
+    const uint32_t n_blocks = (n_rows + ROWS - 1) / ROWS;
+    /* Groups keep the query heads of a key head together, unless that leaves threads idle. */
+    const bool by_group = n_blocks * o->n_kv_heads >= 2 * w->n_threads;
+    const uint32_t n_groups = by_group ? o->n_kv_heads : o->n_heads;
+    const uint32_t each = o->n_heads / n_groups;
+    for (uint32_t task = bt_cpu_task_first(w); task < n_blocks * n_groups;
+         task = bt_cpu_task_next(w, s)) {
+        const uint32_t block = n_blocks - 1 - task / n_groups, group = task % n_groups;
+        const uint32_t end = (block + 1) * ROWS < n_rows ? (block + 1) * ROWS : n_rows;
+        for (uint32_t row = block * ROWS; row < end;) {
+            const uint32_t n = neighbours(w, o->q.picked, row, end, ROWS);
+            attend(w, o, row, n, (bt_cpu_range){ group * each, (group + 1) * each });
+            row += n;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+/* linear: conversion of activations once for all parts, then tiles of outputs by rows.
+ *
+ * Few rows: each thread converts for itself and takes blocks of outputs. Many rows: rows are
+ * converted together; a tile is a block of outputs times a block of rows, numbered so that
+ * neighbours in time share the block of weights, which then is read from memory once. */
+#include "base/check.h"
+#include "device/cpu_private.h"
+
+enum {
+    /* A tile's activations stay in a core's second-level cache beside the weights. */
+    TILE_ACT_BYTES = 256 << 10, TILE_ROWS_MIN = 16,
+    TILE_WEIGHT_BYTES = 192 << 10,
+    TILES_PER_THREAD = 6                 /* at least about so many, so that threads end together */
+};
+
+static char *acts_base(const bt_cpu_worker *w, uint32_t buffer)
+{
+    return w->walk->few ? w->own + w->walk->list->own_acts_at[buffer]
+                        : (char *)w->walk->device->shared.base + w->walk->plan->acts_at[buffer];
+}
+
+static size_t act_stride(const bt_cpu_worker *w, const bt_cpu_matrix *m)
+{
+    return (size_t)bt_cpu_line(w->walk->device->kernels->act_row_bytes(m));
+}
+
+void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+{
+    const bt_cpu_kernels *k = w->walk->device->kernels;
+    int part = 0;
+    while (s->part_buffer[part] != s->number) {
+        part++;
+        BT_ASSERT(part < BT_LINEAR_PARTS_MAX);
+    }
+    const bt_cpu_matrix *m = &bt_cpu_weight_of(w->walk->device, o->w[part])->matrix;
+    const size_t stride = act_stride(w, m);
+    char *acts = acts_base(w, s->number);
+    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->x));
+    for (uint32_t r = rows.first; r < rows.last; r++) {
+        k->act_convert(m, bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x), acts + r * stride);
+    }
+}
+
+/* How one part is cut into tiles. */
+typedef struct {
+    const bt_cpu_matrix *matrix;
+    const float *bias;
+    const char  *acts;
+    size_t       stride;                 /* bytes of a row of acts */
+    float       *y;                      /* of the part's first output */
+    uint32_t     outs, rows;             /* of a tile, at most */
+    uint32_t     n_out_tiles, n_row_tiles;
+} part_tiles;
+
+static uint32_t clamp(uint64_t v, uint32_t low, uint32_t high)
+{
+    return v < low ? low : v > high ? high : (uint32_t)v;
+}
+
+static uint32_t tiles_of(uint32_t n, uint32_t size)
+{
+    return (n + size - 1) / size;
+}
+
+static void cut_part(const bt_cpu_worker *w, part_tiles *t, uint32_t n_rows, uint32_t n_out_all)
+{
+    const bt_cpu_matrix *m = t->matrix;
+    const uint64_t out_bytes = m->size_bytes / m->n_out + 1;
+    /* The part's share of the tiles that keep all threads busy. */
+    const uint64_t want = (uint64_t)TILES_PER_THREAD * w->n_threads * m->n_out / n_out_all + 1;
+    t->rows = clamp(TILE_ACT_BYTES / t->stride, TILE_ROWS_MIN, n_rows > TILE_ROWS_MIN ? n_rows
+                                                                         : TILE_ROWS_MIN);
+    t->rows = (t->rows + TILE_ROWS_MIN - 1) / TILE_ROWS_MIN * TILE_ROWS_MIN;
+    t->n_row_tiles = tiles_of(n_rows, t->rows);
+    uint64_t outs = TILE_WEIGHT_BYTES / out_bytes;
+    const uint64_t balanced = (uint64_t)m->n_out * t->n_row_tiles / want;
+    outs = outs < balanced ? outs : balanced;
+    t->outs = clamp(outs / BT_CPU_OUT_STEP * BT_CPU_OUT_STEP, BT_CPU_OUT_STEP,
+                    (m->n_out + BT_CPU_OUT_STEP - 1) / BT_CPU_OUT_STEP * BT_CPU_OUT_STEP);
+    t->n_out_tiles = tiles_of(m->n_out, t->outs);
+}
+
+static uint32_t cut(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
+                    uint32_t n_rows, part_tiles parts[BT_LINEAR_PARTS_MAX])
+{
+    uint32_t n_tasks = 0, column = 0;
+    for (int i = 0; i < BT_LINEAR_PARTS_MAX && o->w[i].id != 0; i++) {
+        part_tiles *t = &parts[i];
+        t->matrix = &bt_cpu_weight_of(w->walk->device, o->w[i])->matrix;
+        t->bias = o->bias[i].id ? bt_cpu_weight_of(w->walk->device, o->bias[i])->vector : NULL;
+        t->acts = acts_base(w, s->part_buffer[i]);
+        t->stride = act_stride(w, t->matrix);
+        t->y = bt_cpu_rows(w, o->y) + column;
+        column += t->matrix->n_out;
+        cut_part(w, t, n_rows, o->y.cols);
+        n_tasks += t->n_out_tiles * t->n_row_tiles;
+    }
+    return n_tasks;
+}
+
+static void run_tile(const bt_cpu_worker *w, const part_tiles *t, uint32_t tile, uint32_t n_rows,
+                     bool add, size_t y_stride)
+{
+    const uint32_t out = tile / t->n_row_tiles * t->outs;
+    const uint32_t row = tile % t->n_row_tiles * t->rows;
+    const uint32_t outs = t->matrix->n_out - out < t->outs ? t->matrix->n_out - out : t->outs;
+    const uint32_t rows = n_rows - row < t->rows ? n_rows - row : t->rows;
+    w->walk->device->kernels->linear(t->matrix, t->acts + row * t->stride, t->stride, rows, out,
+                                     out + outs, t->bias, add, t->y + row * y_stride, y_stride);
+}
+
+void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+{
+    part_tiles parts[BT_LINEAR_PARTS_MAX];
+    const uint32_t n_rows = bt_cpu_row_count(w, o->y);
+    if (n_rows == 0) {
+        return;
+    }
+    const uint32_t n_tasks = cut(w, s, o, n_rows, parts);
+    const size_t y_stride = bt_cpu_stride(w, o->y);
+    for (uint32_t task = bt_cpu_task_first(w); task < n_tasks; task = bt_cpu_task_next(w, s)) {
+        uint32_t tile = task;
+        const part_tiles *t = parts;
+        while (tile >= t->n_out_tiles * t->n_row_tiles) {
+            tile -= t->n_out_tiles * t->n_row_tiles;
+            t++;
+        }
+        run_tile(w, t, tile, n_rows, o->add, y_stride);
+    }
+}

@@ -1,0 +1,67 @@
+/* Calls go to the device's table; what callers must hold to is asserted here, once. */
+#include "device/device.h"
+
+#include "base/check.h"
+
+void bt_device_close(bt_device *d)
+{
+    if (d) {
+        d->ops->close(d);
+    }
+}
+
+const char *bt_device_name(const bt_device *d)
+{
+    return d->ops->name;
+}
+
+bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err)
+{
+    BT_ASSERT(size_bytes > 0);
+    return d->ops->buffer_alloc(d, size_bytes, ret, err);
+}
+
+void bt_device_buffer_free(bt_device *d, bt_buffer b)
+{
+    if (b.id != 0) {
+        d->ops->buffer_free(d, b);
+    }
+}
+
+void *bt_device_map(bt_device *d, bt_buffer b)
+{
+    BT_ASSERT(b.id != 0);
+    return d->ops->buffer_map(d, b);
+}
+
+bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret,
+                                bt_error *err)
+{
+    BT_ASSERT(s->name && s->rows);
+    return d->ops->weight_load(d, s, ret, err);
+}
+
+bt_status bt_device_weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret)
+{
+    return d->ops->weight_shape(d, w, ret);
+}
+
+bt_status bt_device_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
+                            bt_error *err)
+{
+    BT_ASSERT(n_rows > 0);
+    BT_ASSERT(n_logit_rows <= n_rows);
+    return d->ops->prepare(d, t, n_rows, n_logit_rows, err);
+}
+
+bt_status bt_device_run(bt_device *d, const bt_tape *t, const bt_step *s, bt_error *err)
+{
+    BT_TRY(d->ops->run(d, t, s, 0, bt_tape_count(t), err));
+    return d->ops->wait(d, err);
+}
+
+const float *bt_device_read_rows(bt_device *d, bt_rows rows, uint64_t *ret_stride)
+{
+    BT_ASSERT(rows.slot != 0);
+    return d->ops->read_rows(d, rows, ret_stride);
+}

@@ -1,0 +1,216 @@
+/* A device that times another: one op at a time, one JSON line per op, totals at the end. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "device/device.h"
+
+enum { VALUES_SHOWN = 4 };
+
+typedef struct { uint64_t count, ns; } total;
+
+typedef struct {
+    bt_device    base;               /* first: bt_device * is cast to this */
+    bt_device   *inner;
+    FILE        *file;               /* NULL: totals only */
+    bt_digester *digester;           /* NULL: no values */
+    uint64_t     n_steps;
+    total        totals[BT_OP_COUNT];
+} trace_device;
+
+static trace_device *trace(bt_device *d) { return (trace_device *)(void *)d; }
+
+/* JSON has no infinities. */
+static void put_value(FILE *file, float v)
+{
+    if (isfinite(v)) {
+        fprintf(file, "%.9g", (double)v);
+    } else {
+        fputs("null", file);
+    }
+}
+
+static void put_rows(trace_device *d, bt_rows y, uint32_t n_rows)
+{
+    uint64_t stride;
+    if (y.slot == 0 || n_rows == 0) {
+        return;
+    }
+    const float *rows = d->inner->ops->read_rows(d->inner, y, &stride);
+    char text[BT_DIGEST_TEXT_MAX];
+    bt_digester_reset(d->digester);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        bt_digester_put(d->digester, rows + r * stride, y.cols * sizeof *rows);
+    }
+    const bt_digest digest = bt_digester_value(d->digester);
+    bt_digest_text(&digest, text);
+    fprintf(d->file, ",\"digest\":\"%s\",\"values\":[", text);
+    for (uint32_t c = 0; c < VALUES_SHOWN && c < y.cols; c++) {
+        fputs(c ? "," : "", d->file);
+        put_value(d->file, rows[(n_rows - 1) * stride + c]);
+    }
+    fputs("]", d->file);
+}
+
+static void put_line(trace_device *d, const bt_tape *t, const bt_step *s, uint32_t index,
+                     uint64_t ns)
+{
+    const bt_op *op = bt_tape_op(t, index);
+    const bt_rows y = bt_op_output(op);
+    const uint32_t n_rows = y.picked ? s->n_logit_rows : s->n_rows;
+    const uint32_t layer = bt_tape_layer_of(t, index);
+    fprintf(d->file, "{\"step\":%" PRIu64 ",\"op\":%u,\"name\":\"%s\"", d->n_steps, index,
+            bt_op_name(op->kind));
+    if (layer != BT_TAPE_NO_LAYER) {
+        fprintf(d->file, ",\"layer\":%u", layer);
+    }
+    fprintf(d->file, ",\"rows\":%u,\"cols\":%u,\"us\":%.2f", n_rows, y.cols, (double)ns / 1e3);
+    if (d->digester) {
+        put_rows(d, y, n_rows);
+    }
+    fputs("}\n", d->file);
+}
+
+static bt_status run(bt_device *base, const bt_tape *t, const bt_step *s, uint32_t op_first,
+                     uint32_t op_last, bt_error *err)
+{
+    trace_device *d = trace(base);
+    if (op_first == 0) {
+        d->n_steps++;
+    }
+    for (uint32_t i = op_first; i < op_last; i++) {
+        const uint64_t begin = bt_clock_ns();
+        BT_TRY(d->inner->ops->run(d->inner, t, s, i, i + 1, err));
+        BT_TRY(d->inner->ops->wait(d->inner, err));
+        const uint64_t ns = bt_clock_ns() - begin;
+        total *sum = &d->totals[bt_tape_op(t, i)->kind];
+        sum->count++;
+        sum->ns += ns;
+        if (d->file) {
+            put_line(d, t, s, i, ns);
+        }
+    }
+    return BT_OK;
+}
+
+static void put_totals(const trace_device *d)
+{
+    for (int kind = 0; kind < BT_OP_COUNT; kind++) {
+        const total *sum = &d->totals[kind];
+        if (sum->count == 0) {
+            continue;
+        }
+        const char *name = bt_op_name((bt_op_kind)kind);
+        const double ms = (double)sum->ns / 1e6;
+        if (d->file) {
+            fprintf(d->file, "{\"total\":\"%s\",\"steps\":%" PRIu64 ",\"count\":%" PRIu64
+                    ",\"ms\":%.3f}\n", name, d->n_steps, sum->count, ms);
+        }
+        bt_log(BT_LOG_DEBUG, "trace op %s count %" PRIu64 " ms %.3f", name, sum->count, ms);
+    }
+}
+
+static void close_device(bt_device *base)
+{
+    trace_device *d = trace(base);
+    put_totals(d);
+    if (d->file && (ferror(d->file) | fclose(d->file)) != 0) {
+        bt_log(BT_LOG_WARN, "trace: the file of op times is not complete");
+    }
+    bt_digester_destroy(d->digester);
+    bt_device_close(d->inner);
+    bt_free(d);
+}
+
+/* ---- the rest goes through ---- */
+
+static bt_status buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err)
+{
+    return trace(d)->inner->ops->buffer_alloc(trace(d)->inner, size_bytes, ret, err);
+}
+
+static void buffer_free(bt_device *d, bt_buffer b)
+{
+    trace(d)->inner->ops->buffer_free(trace(d)->inner, b);
+}
+
+static void *buffer_map(bt_device *d, bt_buffer b)
+{
+    return trace(d)->inner->ops->buffer_map(trace(d)->inner, b);
+}
+
+static bt_status weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret, bt_error *err)
+{
+    return trace(d)->inner->ops->weight_load(trace(d)->inner, s, ret, err);
+}
+
+static bt_status weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret)
+{
+    const trace_device *self = (const trace_device *)(const void *)d;
+    return self->inner->ops->weight_shape(self->inner, w, ret);
+}
+
+static bt_status prepare(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
+                         bt_error *err)
+{
+    return trace(d)->inner->ops->prepare(trace(d)->inner, t, n_rows, n_logit_rows, err);
+}
+
+static bt_status wait_done(bt_device *d, bt_error *err)
+{
+    return trace(d)->inner->ops->wait(trace(d)->inner, err);
+}
+
+static const float *read_rows(bt_device *d, bt_rows rows, uint64_t *ret_stride)
+{
+    return trace(d)->inner->ops->read_rows(trace(d)->inner, rows, ret_stride);
+}
+
+static void write_rows(bt_device *d, bt_rows rows, uint32_t n, const float *from, uint64_t stride)
+{
+    trace(d)->inner->ops->write_rows(trace(d)->inner, rows, n, from, stride);
+}
+
+static const bt_device_ops ops = {
+    .name = "trace",
+    .close = close_device,
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .buffer_map = buffer_map,
+    .weight_load = weight_load,
+    .weight_shape = weight_shape,
+    .prepare = prepare,
+    .run = run,
+    .wait = wait_done,
+    .read_rows = read_rows,
+    .write_rows = write_rows,
+};
+
+bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *o,
+                               bt_device **ret_device, bt_error *err)
+{
+    trace_device *d = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *d);
+    if (!d || (o->values && bt_digester_create(&d->digester) != BT_OK)) {
+        bt_free(d);
+        return bt_fail(err, BT_E_NOMEM, "no memory for a tracing device");
+    }
+    if (o->path) {
+        d->file = fopen(o->path, "w");
+        if (!d->file) {
+            bt_digester_destroy(d->digester);
+            bt_free(d);
+            return bt_fail(err, BT_E_IO, "cannot write op times to '%s': %s", o->path,
+                           strerror(errno));
+        }
+    }
+    d->base.ops = &ops;
+    d->inner = inner;
+    *ret_device = &d->base;
+    return BT_OK;
+}
