@@ -15,6 +15,7 @@
 #ifndef BT_KV_PAGES_H
 #define BT_KV_PAGES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -47,7 +48,13 @@ BT_MUST_CHECK bt_status bt_kv_page_make_writable(bt_kv_pool *pool, uint32_t page
                                                  uint32_t *ret_page);
 void     bt_kv_page_ref(bt_kv_pool *pool, uint32_t page);
 void     bt_kv_page_unref(bt_kv_pool *pool, uint32_t page);
-uint32_t bt_kv_pool_used(const bt_kv_pool *pool);            /* pages in use; any thread */
+uint32_t bt_kv_page_holders(const bt_kv_pool *pool, uint32_t page);
+/* Says that one of the page's holders is a cache, which would give it back when asked (kv/prefix.h). */
+void     bt_kv_page_set_cached(bt_kv_pool *pool, uint32_t page, bool cached);
+
+/* Counts in pages; any thread. Idle: held by the cache and nobody else; these count as used. */
+uint32_t bt_kv_pool_used(const bt_kv_pool *pool);
+uint32_t bt_kv_pool_idle(const bt_kv_pool *pool);
 uint32_t bt_kv_pool_total(const bt_kv_pool *pool);
 
 /* The canonical layout: rows by token, K apart from V, element types of the pool. Rows
