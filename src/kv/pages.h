@@ -49,7 +49,7 @@ BT_MUST_CHECK bt_status bt_kv_page_make_writable(bt_kv_pool *pool, uint32_t page
 void     bt_kv_page_ref(bt_kv_pool *pool, uint32_t page);
 void     bt_kv_page_unref(bt_kv_pool *pool, uint32_t page);
 uint32_t bt_kv_page_holders(const bt_kv_pool *pool, uint32_t page);
-/* Says that one of the page's holders is a cache, which would give it back when asked (kv/prefix.h). */
+/* Says that one of the page's holders is a cache, which gives it back when asked (kv/prefix.h). */
 void     bt_kv_page_set_cached(bt_kv_pool *pool, uint32_t page, bool cached);
 
 /* Counts in pages; any thread. Idle: held by the cache and nobody else; these count as used. */

@@ -11,7 +11,9 @@
 #include "base/digest.h"
 #include "base/memory.h"
 
-enum { ROOT = 0, NONE = UINT32_MAX };
+enum { ROOT = 0 };
+
+#define NONE UINT32_MAX
 
 typedef struct {
     uint64_t key;
@@ -238,7 +240,8 @@ static void remove_leaf(bt_kv_prefix *t, uint32_t n)
         hash_unlink(t, n);
     }
     age_unlink(t, n);
-    *(x->previous == NONE ? &t->nodes[x->parent].first_child : &t->nodes[x->previous].next) = x->next;
+    *(x->previous == NONE ? &t->nodes[x->parent].first_child
+                          : &t->nodes[x->previous].next) = x->next;
     if (x->next != NONE) {
         t->nodes[x->next].previous = x->previous;
     }

@@ -1,13 +1,13 @@
-/* kv/prefix.h - a tree over token ids that finds pages which already hold the beginning of a prompt.
+/* kv/prefix.h - a tree over token ids: which pages hold the beginning of a prompt already.
  *
- * A node is a page: its tokens, and the page whose rows they made. A page is entered when all of its
- * positions are computed, or at the end of a sequence with as many as there are. The match may end
- * inside a page: the caller then shares it too and copies what it needs before it writes there
+ * A node is a page: its tokens, and the page whose rows they made. A page is entered when all of
+ * its positions are computed, or at the end of a sequence with as many as there are. The match may
+ * end inside a page: the caller then shares it too and copies what it needs before it writes there
  * (bt_kv_page_make_writable).
  *
- * Rows depend on everything before them, so a node's identity is the whole path to it, under a `key`
- * that stands for what else the rows depend on (adapters, media); with equal keys, equal tokens give
- * equal rows. Node and path are compared token by token, never by hash alone.
+ * Rows depend on everything before them, so a node's identity is the whole path to it, under a
+ * `key` that stands for what else the rows depend on (adapters, media); with equal keys, equal
+ * tokens give equal rows. Node and path are compared token by token, never by hash alone.
  *
  * Lifetime: create to destroy, before the pool's end. Threads: the engine thread.
  * Failure:  create only. When the tree is full, or nothing can be evicted, put enters less.

@@ -70,8 +70,8 @@ static bt_status check_options(const bt_sampler_options *o, uint32_t n_vocab, bt
                        (double)o->min_p);
     }
     if (o->penalty_last_n < -1) {
-        return bt_fail(err, BT_E_BADINPUT, "repeat_last_n is %d; it must be -1 (the whole context), "
-                       "0 (off) or a number of tokens", (int)o->penalty_last_n);
+        return bt_fail(err, BT_E_BADINPUT, "repeat_last_n is %d; it must be -1 (the whole "
+                       "context), 0 (off) or a number of tokens", (int)o->penalty_last_n);
     }
     for (size_t i = 0; i < o->n_bias; i++) {
         const bt_logit_bias *b = &o->bias[i];
@@ -290,8 +290,8 @@ static bt_status change(bt_sampler *s, const float *logits, bt_error *err)
     uint32_t n = 0;
     for (size_t i = 0; i < s->n_bias; i++) {
         const uint32_t id = s->bias[i].id;
-        const float biased = logits[id] + s->bias[i].bias;
-        s->changes[n++] = (bt_candidate){ id, penalise(s, biased, bt_window_count(&s->window, id)) };
+        const uint32_t count = bt_window_count(&s->window, id);
+        s->changes[n++] = (bt_candidate){ id, penalise(s, logits[id] + s->bias[i].bias, count) };
     }
     for (uint32_t i = 0; i < s->window.n_entries; i++) {
         const bt_window_entry e = s->window.entries[i];

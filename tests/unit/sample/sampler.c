@@ -1,4 +1,4 @@
-/* sample/sampler.h, against hand-computed rows, a naive second implementation, and chance itself. */
+/* sample/sampler.h, against rows computed by hand, a naive second implementation, and chance. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -545,7 +545,7 @@ static void equals_the_naive_implementation(void **state)
 /* ---- chance ---- */
 
 /* Pearson's statistic of 7 cells has 6 degrees of freedom; P(X > 35.9) < 3e-6. The seed is fixed,
- * so the test cannot flicker; the bound says what a wrong distribution would have to hide behind. */
+ * so the test cannot flicker; the bound says how wrong a distribution could be and still pass. */
 static void draws_follow_the_probabilities(void **state)
 {
     (void)state;
@@ -690,7 +690,8 @@ static void banning_everything_is_the_requests_fault(void **state)
 static void bad_options_are_refused_by_name(void **state)
 {
     (void)state;
-    const bt_logit_bias far_away[] = { { 4, 1 } }, nan[] = { { 1, NAN } }, up[] = { { 1, INFINITY } };
+    const bt_logit_bias far_away[] = { { 4, 1 } }, nan[] = { { 1, NAN } };
+    const bt_logit_bias up[] = { { 1, INFINITY } };
     for (int kind = 0; kind < 9; kind++) {
         bt_sampler_options o = bt_sampler_defaults();
         const char *names[] = { "temperature", "top_p", "min_p", "min_p", "repeat_penalty",
