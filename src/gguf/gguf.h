@@ -4,7 +4,8 @@
  * it, and maps the tensor data. A split file is opened by its first part; the others are found
  * beside it. Nothing is copied but the tables; strings and tensor data stay in the mapping.
  *
- * Lifetime: open to close; every pointer given out lives until close.
+ * Lifetime: open to close; every pointer given out lives until close. The file must keep its size
+ *           as long: touching a page that was cut off ends the process (replace by renaming).
  * Threads:  immutable after open.
  * Failure:  open says what is wrong, where (file, key or tensor, byte) and what to do.
  *
@@ -34,7 +35,7 @@ typedef enum {
 typedef struct { const char *data; size_t size; } bt_gguf_string;   /* not NUL-terminated */
 
 typedef struct {
-    bt_gguf_string     key;
+    bt_gguf_string     key;       /* no control characters, so no NUL either */
     bt_gguf_value_type type;
     bt_gguf_value_type element;   /* of an array; else equal to type */
     uint64_t           count;     /* of an array; else 1 */
@@ -53,7 +54,8 @@ typedef struct {
 } bt_gguf_tensor;
 
 BT_MUST_CHECK bt_status bt_gguf_open(const char *path, bt_gguf **ret_file, bt_error *err);
-/* The same from memory (one part; borrowed until close); `name` is for messages. */
+/* The same from memory (one part; borrowed until close); `name` is for messages. Tensor data is
+ * aligned as `bytes` is, at most as bt_gguf_alignment() says. */
 BT_MUST_CHECK bt_status bt_gguf_open_memory(const void *bytes, size_t size, const char *name,
                                             bt_gguf **ret_file, bt_error *err);
 void bt_gguf_close(bt_gguf *file);                                       /* NULL is fine */
@@ -63,7 +65,8 @@ uint64_t    bt_gguf_size_bytes(const bt_gguf *file);                     /* all 
 uint32_t    bt_gguf_version(const bt_gguf *file);
 uint32_t    bt_gguf_alignment(const bt_gguf *file);
 uint32_t    bt_gguf_part_count(const bt_gguf *file);
-/* A hint that data will soon be read once, or is no longer needed (after repacking). */
+/* A hint that a tensor's data is not needed for now (after repacking): its pages are given back to
+ * the system and come again from the file if they are read. */
 void        bt_gguf_drop_pages(const bt_gguf *file, const bt_gguf_tensor *tensor);
 
 uint32_t              bt_gguf_pair_count(const bt_gguf *file);
@@ -74,26 +77,31 @@ const bt_gguf_tensor *bt_gguf_tensor_at(const bt_gguf *file, uint32_t index);
 const bt_gguf_tensor *bt_gguf_tensor_find(const bt_gguf *file, const char *name);
 
 /* Required values: BT_E_BADFILE names the key, the type found and the type wanted. Any integer type
- * whose value fits is accepted for u32; f32 accepts f64 and integers. */
-BT_MUST_CHECK bt_status bt_gguf_get_u32(const bt_gguf *f, const char *key, uint32_t *ret, bt_error *err);
-BT_MUST_CHECK bt_status bt_gguf_get_f32(const bt_gguf *f, const char *key, float *ret, bt_error *err);
-BT_MUST_CHECK bt_status bt_gguf_get_bool(const bt_gguf *f, const char *key, bool *ret, bt_error *err);
+ * whose value fits is accepted for u32; f32 accepts f64 and integers, and is always finite. */
+BT_MUST_CHECK bt_status bt_gguf_get_u32(const bt_gguf *f, const char *key, uint32_t *ret,
+                                        bt_error *err);
+BT_MUST_CHECK bt_status bt_gguf_get_f32(const bt_gguf *f, const char *key, float *ret,
+                                        bt_error *err);
+BT_MUST_CHECK bt_status bt_gguf_get_bool(const bt_gguf *f, const char *key, bool *ret,
+                                         bt_error *err);
 BT_MUST_CHECK bt_status bt_gguf_get_string(const bt_gguf *f, const char *key, bt_gguf_string *ret,
                                            bt_error *err);
 /* Optional values: `fallback` when the key is missing; a wrong type is still an error. */
 BT_MUST_CHECK bt_status bt_gguf_opt_u32(const bt_gguf *f, const char *key, uint32_t fallback,
                                         uint32_t *ret, bt_error *err);
-BT_MUST_CHECK bt_status bt_gguf_opt_f32(const bt_gguf *f, const char *key, float fallback, float *ret,
-                                        bt_error *err);
-BT_MUST_CHECK bt_status bt_gguf_opt_bool(const bt_gguf *f, const char *key, bool fallback, bool *ret,
-                                         bt_error *err);
+BT_MUST_CHECK bt_status bt_gguf_opt_f32(const bt_gguf *f, const char *key, float fallback,
+                                        float *ret, bt_error *err);
+BT_MUST_CHECK bt_status bt_gguf_opt_bool(const bt_gguf *f, const char *key, bool fallback,
+                                         bool *ret, bt_error *err);
 /* A scalar for all `n` entries, or an array of exactly n. Integers (or booleans as 0 and 1). */
 BT_MUST_CHECK bt_status bt_gguf_get_u32_per_layer(const bt_gguf *f, const char *key, uint32_t n,
                                                   uint32_t *ret_values, bt_error *err);
 
-/* Elements of an array pair; index < count (asserted), type checked by the caller. */
-uint32_t bt_gguf_array_u32(const bt_gguf_pair *pair, uint64_t index);    /* integers, bool */
-float    bt_gguf_array_f32(const bt_gguf_pair *pair, uint64_t index);
+/* Elements of an array pair (or the value of a scalar, index 0); index < count and a fitting
+ * element type are asserted, so the caller looks at pair->element first. */
+uint32_t bt_gguf_array_u32(const bt_gguf_pair *pair, uint64_t index);  /* integers, bool; does not
+                                                                          fit: UINT32_MAX */
+float    bt_gguf_array_f32(const bt_gguf_pair *pair, uint64_t index);  /* any number, as it is */
 
 /* Strings of an array must be walked in order. */
 typedef struct { const uint8_t *at; uint64_t left; } bt_gguf_strings;
