@@ -1,0 +1,274 @@
+/* link/link.c - life, control frames, the end of a link. */
+#include "link/link.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "link/address.h"
+#include "link/private.h"
+
+enum {
+    HEARTBEAT_MS = 500,
+    HANDSHAKE_TIMEOUT_MS = 5000,
+    QUEUE_BYTES_MAX = 8 << 20
+};
+
+/* ---- failure ---- */
+
+bt_status bt_link_fail_locked(const bt_link *l, bt_error *err)
+{
+    if (err != NULL) {
+        *err = l->failure;
+    }
+    return l->failure.status;
+}
+
+void bt_link_break(bt_link *l, const bt_error *why)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->failure.status == BT_OK) {
+        l->failure = *why;
+    }
+    if (!l->closed) {
+        l->closed = true;
+        /* Ends every wait on the socket, here and there. The descriptor itself lives until destroy,
+         * so nobody can meet another file under its number. */
+        shutdown(l->transport->fd, SHUT_RDWR);
+    }
+    pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- life ---- */
+
+static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
+{
+    bt_link *l = bt_alloc_zero(BT_MEM_link, 1, sizeof *l);
+    uint8_t *in = bt_alloc(BT_MEM_link, BT_LINK_FIRST_READ_BYTES);
+
+    if (l == NULL || in == NULL) {
+        bt_free(l);
+        bt_free(in);
+        return NULL;
+    }
+    const uint64_t now = bt_clock_ns();
+    l->transport = transport;
+    l->heartbeat_ns = bt_link_ms_to_ns(o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS);
+    l->silence_ns = l->heartbeat_ns * BT_LINK_SILENT_HEARTBEATS;
+    l->queue_bytes_max = o->queue_bytes_max ? o->queue_bytes_max : QUEUE_BYTES_MAX;
+    l->handshake_timeout_ms = o->handshake_timeout_ms ? o->handshake_timeout_ms
+                                                      : HANDSHAKE_TIMEOUT_MS;
+    l->first_frame_by_ns = transport->accepted ? now + bt_link_ms_to_ns(l->handshake_timeout_ms)
+                                               : UINT64_MAX;
+    l->established = !transport->accepted;  /* we chose whom to call */
+    l->in = in;
+    l->in_capacity = BT_LINK_FIRST_READ_BYTES;
+    l->last_byte_ns = now;
+    bt_buf_init(&l->control, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
+    bt_buf_init(&l->out, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
+    pthread_mutex_init(&l->lock, NULL);
+    bt_link_cond_init(&l->work);
+    bt_link_cond_init(&l->changed);
+    return l;
+}
+
+static void release(bt_link *l)
+{
+    l->transport->ops->destroy(l->transport);
+    bt_buf_done(&l->control);
+    bt_buf_done(&l->out);
+    bt_free(l->slots);
+    bt_free(l->batch);
+    bt_free(l->in);
+    pthread_cond_destroy(&l->changed);
+    pthread_cond_destroy(&l->work);
+    pthread_mutex_destroy(&l->lock);
+    bt_free(l);
+}
+
+bt_status bt_link_create(bt_transport *transport, const bt_link_options *o, bt_link **ret_link,
+                         bt_error *err)
+{
+    const bt_link_options defaults = {0};
+    bt_link *l = allocate(transport, o != NULL ? o : &defaults);
+
+    if (l == NULL) {
+        bt_fail(err, BT_E_NOMEM, "%s: no memory for a connection", transport->peer);
+        transport->ops->destroy(transport);
+        return BT_E_NOMEM;
+    }
+    if (!bt_link_thread_start(&l->writer, bt_link_writer_run, l)) {
+        bt_fail(err, BT_E_FULL, "%s: no thread for a connection", transport->peer);
+        release(l);
+        return BT_E_FULL;
+    }
+    *ret_link = l;
+    return BT_OK;
+}
+
+bt_status bt_link_connect(const char *address, const bt_link_options *o, bt_link **ret_link,
+                          bt_error *err)
+{
+    const bt_link_options defaults = {0};
+    char peer[BT_LINK_PEER_MAX];
+    bt_transport *transport;
+    bt_link *l;
+    int fd;
+
+    o = o != NULL ? o : &defaults;
+    BT_TRY(bt_link_address_connect(address, o, &fd, peer, err));
+    BT_TRY(bt_transport_tcp_open(fd, false, peer, &transport, err));
+    BT_TRY(bt_link_create(transport, o, &l, err));
+    const bt_status status = bt_link_handshake(l, UINT64_MAX, err);
+    if (status != BT_OK) {
+        bt_link_destroy(l);
+        return status;
+    }
+    *ret_link = l;
+    return BT_OK;
+}
+
+void bt_link_destroy(bt_link *l)
+{
+    if (l != NULL) {
+        bt_link_close(l, "closed");
+        pthread_join(l->writer, NULL);
+        BT_ASSERT(l->callbacks == NULL && l->waiters == NULL);
+        release(l);
+    }
+}
+
+/* ---- control ---- */
+
+bt_status bt_link_queue_control_locked(bt_link *l, uint16_t type, uint32_t stream, const void *body,
+                                       size_t size, bt_error *err)
+{
+    const bt_link_note note = {.type = type, .stream = stream, .size = (uint32_t)size};
+    uint8_t *to = bt_buf_grow(&l->control, BT_WIRE_HEADER_BYTES + size);
+
+    if (to == NULL) {
+        const bt_status status = l->control.status;
+        l->control.status = BT_OK;      /* this frame failed, not the queue */
+        return status == BT_E_FULL
+                       ? bt_fail(err, status, "%s: %zu bytes of control frames wait to be sent",
+                                 l->transport->peer, l->control.size)
+                       : bt_fail(err, status, "%s: no memory for a frame of %zu bytes",
+                                 l->transport->peer, size);
+    }
+    memcpy(to, &note, sizeof note);
+    if (size > 0) {
+        memcpy(to + BT_WIRE_HEADER_BYTES, body, size);
+    }
+    return BT_OK;
+}
+
+bt_status bt_link_send(bt_link *l, uint16_t type, uint32_t stream, const void *body, size_t size,
+                       bt_error *err)
+{
+    BT_ASSERT(size <= BT_WIRE_BODY_BYTES_MAX);
+
+    pthread_mutex_lock(&l->lock);
+    bt_status status;
+    if (l->failure.status != BT_OK) {
+        status = bt_link_fail_locked(l, err);
+    } else {
+        status = bt_link_queue_control_locked(l, type, stream, body, size, err);
+        pthread_cond_signal(&l->work);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* ---- the end ---- */
+
+void bt_link_close(bt_link *l, const char *reason)
+{
+    bt_error why;
+    bt_fail(&why, BT_E_CLOSED, "%s", reason);
+    bt_link_break(l, &why);
+}
+
+/* Reads and forgets until the peer has nothing more to say: closing with unread bytes would reset
+ * the connection and could destroy our last frame on its way. */
+static void read_out(bt_link *l, uint64_t end_ns)
+{
+    bt_transport *t = l->transport;
+    bt_error ignored;
+    size_t n;
+
+    for (;;) {
+        const bt_io io = t->ops->recv(t, l->in, l->in_capacity, &n, &ignored);
+        const uint64_t now = bt_clock_ns();
+        if (io == BT_IO_END || io == BT_IO_FAILED || now >= end_ns) {
+            return;
+        }
+        if (io != BT_IO_DONE) {
+            bt_link_socket_wait(t->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN,
+                                (uint32_t)((end_ns - now) / BT_LINK_NS_PER_MS) + 1);
+        }
+    }
+}
+
+void bt_link_finish(bt_link *l, uint32_t timeout_ms, const char *reason)
+{
+    const uint64_t end_ns = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
+
+    pthread_mutex_lock(&l->lock);
+    if (l->failure.status == BT_OK) {
+        bt_fail(&l->failure, BT_E_CLOSED, "%s", reason);
+        l->finishing = true;
+    }
+    pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->changed);
+    while (!l->writer_ended && !l->closed && bt_clock_ns() < end_ns) {
+        bt_link_cond_wait_ns(&l->changed, &l->lock,
+                             bt_link_slice_ns(bt_clock_ns(), end_ns, false));
+    }
+    const bool sent = l->writer_ended && l->ready && !l->closed;
+    pthread_mutex_unlock(&l->lock);
+    if (sent) {
+        l->transport->ops->finish(l->transport);
+        read_out(l, end_ns);
+    }
+    bt_link_close(l, reason);
+}
+
+/* ---- looking in ---- */
+
+void bt_link_set_load(bt_link *l, const bt_link_load *load)
+{
+    pthread_mutex_lock(&l->lock);
+    l->load = *load;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)
+{
+    bt_link *l = (bt_link *)(uintptr_t)link;    /* only its lock is touched */
+    const uint64_t now = bt_clock_ns();
+
+    pthread_mutex_lock(&l->lock);
+    *ret_stats = (bt_link_stats){
+        .bytes_sent = l->bytes_sent,
+        .bytes_received = l->bytes_received,
+        .frames_sent = l->frames_sent,
+        .frames_received = l->frames_received,
+        .frames_skipped = l->frames_skipped,
+        .round_trip_ms = l->round_trip_ms,
+        .round_trip_ms_min = l->round_trip_ms_min,
+        .bulk_queued_bytes = l->bulk_bytes,
+        .alive = !l->closed && l->failure.status == BT_OK,
+        .encrypted = l->transport->ops->encrypted,
+        .peer_load = l->peer_load,
+        .peer_load_age_ms = l->peer_load_ns == 0 ? -1.0
+                            : now > l->peer_load_ns
+                                    ? (double)(now - l->peer_load_ns) / BT_LINK_NS_PER_MS
+                                    : 0.0,
+    };
+    pthread_mutex_unlock(&l->lock);
+    memcpy(ret_stats->peer, l->transport->peer, sizeof ret_stats->peer);
+}

@@ -1,0 +1,127 @@
+/* link/private.h - the inside of a link, shared by the files of this room.
+ *
+ * link.c    life, stats, sending control, finish and close
+ * queue.c   bulk: what waits, who waits for room, dropping streams
+ * writer.c  the writer thread
+ * reader.c  receive: handshake, bytes to frames, heartbeats, silence
+ */
+#ifndef BT_LINK_PRIVATE_H
+#define BT_LINK_PRIVATE_H
+
+#include <pthread.h>
+
+#include "base/buffer.h"
+#include "base/memory.h"
+#include "link/link.h"
+#include "link/sync.h"
+#include "link/transport.h"
+#include "wire/codec.h"
+
+enum {
+    BT_LINK_BULK_FRAMES_MAX = 2048,
+    BT_LINK_CONTROL_BYTES_MAX = 8 << 20,
+    BT_LINK_BATCH_BYTES = 256 << 10,    /* as much at least goes into one system call */
+    BT_LINK_FIRST_READ_BYTES = 64 << 10,    /* grows when the first large frame comes */
+    BT_LINK_BATCH_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + BT_LINK_BATCH_BYTES,
+    BT_LINK_PINGS_OUT_MAX = 8,          /* unanswered ones that are remembered */
+    BT_LINK_SILENT_HEARTBEATS = 4
+};
+
+/* A frame that waits in `control`: room for its header, then the body. */
+typedef struct {
+    uint16_t type;
+    uint32_t stream, size;
+} bt_link_note;
+_Static_assert(sizeof(bt_link_note) <= BT_WIRE_HEADER_BYTES, "notes stand where headers go");
+
+typedef struct {
+    bt_bulk bulk;
+    bool    dropped;                    /* its drop was called; skip it */
+} bt_link_slot;
+
+/* A callback that is running now; lives on the stack of the thread that runs it. */
+typedef struct bt_link_callback {
+    uint32_t  stream;
+    pthread_t thread;
+    struct bt_link_callback *next;
+} bt_link_callback;
+
+/* A sender that waits for room; lives on its stack. */
+typedef struct bt_link_waiter {
+    uint32_t stream;
+    bool     dropped;
+    struct bt_link_waiter *next;
+} bt_link_waiter;
+
+struct bt_link {
+    /* Immutable after create. */
+    bt_transport *transport;
+    uint64_t      heartbeat_ns, silence_ns, queue_bytes_max;
+    uint64_t      first_frame_by_ns;    /* accepted links; else UINT64_MAX */
+    uint32_t      handshake_timeout_ms;
+    pthread_t     writer;
+
+    pthread_mutex_t lock;               /* guards all down to "reader's own" */
+    pthread_cond_t  work;               /* the writer has something to do */
+    pthread_cond_t  changed;            /* room in a queue, a callback has ended, the writer too */
+
+    bt_error failure;                   /* the first; BT_OK while all is well */
+    bool     ready;                     /* the transport's handshake is done */
+    bool     closed;                    /* nobody waits for anything any more */
+    bool     finishing;                 /* the writer ends when nothing is left */
+    bool     writer_ended;
+
+    bt_buf        control;
+    bt_link_slot *slots;                /* ring of BT_LINK_BULK_FRAMES_MAX; NULL until used */
+    uint8_t      *batch;                /* the writer's; allocated with slots */
+    uint32_t      slot_first, n_slots;
+    uint64_t      bulk_bytes;
+    bt_link_callback *callbacks;
+    bt_link_waiter   *waiters;
+
+    bool         pong_due;
+    uint64_t     pong_time;             /* of the latest PING: older ones need no answer */
+    uint64_t     pings[BT_LINK_PINGS_OUT_MAX];  /* their times; 0: none */
+    uint32_t     ping_next;
+    bt_link_load load, peer_load;
+    uint64_t     peer_load_ns;          /* when it came; 0: never */
+    double       round_trip_ms, round_trip_ms_min;
+    uint64_t     bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
+
+    /* Reader's own. */
+    uint8_t *in;
+    size_t   in_capacity, in_first, in_end;
+    size_t   in_held;                   /* of the frame that the owner looks at */
+    uint64_t in_sequence, last_byte_ns;
+    bool     established;               /* a frame of the peer's owner has come */
+
+    /* Writer's own. */
+    bt_buf   out;
+    uint64_t out_sequence;
+};
+
+/* Takes the transport, also when it fails. `o` may be NULL; key_file is not looked at. */
+BT_MUST_CHECK bt_status bt_link_create(bt_transport *transport, const bt_link_options *o,
+                                       bt_link **ret_link, bt_error *err);
+
+/* With the lock held. Copies the failure, whose status is returned. */
+bt_status bt_link_fail_locked(const bt_link *l, bt_error *err);
+/* Records the first failure (takes the lock), wakes everybody and ends the connection. */
+void bt_link_break(bt_link *l, const bt_error *why);
+/* With the lock held: a control frame to the end of the queue. */
+BT_MUST_CHECK bt_status bt_link_queue_control_locked(bt_link *l, uint16_t type, uint32_t stream,
+                                                     const void *body, size_t size, bt_error *err);
+
+/* reader.c: until the transport's handshake is done, or the deadline. */
+BT_MUST_CHECK bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err);
+
+/* queue.c. The next frame that still wants to be sent and fits `room` with its header; the caller
+ * runs its fill between these two, on the writer thread. */
+bool bt_link_bulk_begin(bt_link *l, size_t room, bt_bulk *ret_bulk, bt_link_callback *running);
+void bt_link_bulk_end(bt_link *l, bt_link_callback *running);
+void bt_link_bulk_drop_all(bt_link *l);
+
+/* writer.c */
+void *bt_link_writer_run(void *link);
+
+#endif

@@ -1,0 +1,300 @@
+/* link/reader.c - bytes to frames, on the owner's reader thread.
+ *
+ * Small frames are read many at a time. What is missing of a large one is read straight to its
+ * place, and no further, so nothing has to be moved afterwards.
+ *
+ * Silence counts only after a look that found nothing: an owner that came back late, to a socket full
+ * of heartbeats, has lost nobody.
+ */
+#include "link/private.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "link/address.h"
+
+enum {
+    SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,
+    STRANGER_BODY_BYTES_MAX = 32 << 10, /* the largest HELLO: three texts, 13 KiB */
+    FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
+};
+
+/* The connection ends here; whatever was recorded first is what the owner hears. */
+static bt_status lose(bt_link *l, const bt_error *why, bt_error *err)
+{
+    bt_link_break(l, why);
+    pthread_mutex_lock(&l->lock);
+    const bt_status status = bt_link_fail_locked(l, err);
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+static bool is_closed(bt_link *l)
+{
+    pthread_mutex_lock(&l->lock);
+    const bool closed = l->closed;
+    pthread_mutex_unlock(&l->lock);
+    return closed;
+}
+
+/* ---- waiting ---- */
+
+/* Until the socket is ready. BT_E_AGAIN at `end_ns`; lost when the peer is silent or a stranger takes
+ * too long. */
+static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
+{
+    const uint64_t now = bt_clock_ns();
+    const uint64_t silent_at = l->last_byte_ns + l->silence_ns;
+    uint64_t until = end_ns < silent_at ? end_ns : silent_at;
+    bt_error why;
+
+    if (!l->established && l->first_frame_by_ns < until) {
+        until = l->first_frame_by_ns;
+    }
+    if (now >= silent_at) {
+        bt_fail(&why, BT_E_LOST, "%s: silent for %" PRIu64 " ms; the process hangs, or the network "
+                "is gone", l->transport->peer, (now - l->last_byte_ns) / BT_LINK_NS_PER_MS);
+        return lose(l, &why, err);
+    }
+    if (now >= end_ns) {
+        return BT_E_AGAIN;
+    }
+    const uint64_t ms = (until > now ? until - now : 0) / BT_LINK_NS_PER_MS + 1;
+    bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN,
+                        ms < INT32_MAX ? (uint32_t)ms : INT32_MAX);
+    return BT_OK;
+}
+
+/* Also while bytes trickle in. */
+static bt_status check_stranger(bt_link *l, bt_error *err)
+{
+    if (l->established || bt_clock_ns() < l->first_frame_by_ns) {
+        return BT_OK;
+    }
+    bt_error why;
+    bt_fail(&why, BT_E_TIMEOUT, "%s: connected, but sent no complete frame within %" PRIu32 " ms",
+            l->transport->peer, l->handshake_timeout_ms);
+    return lose(l, &why, err);
+}
+
+/* ---- handshake of the transport ---- */
+
+bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err)
+{
+    bt_transport *t = l->transport;
+
+    for (;;) {
+        bt_error why = {.status = BT_OK};
+        const bt_io io = t->ops->handshake(t, &why);
+        if (io == BT_IO_DONE) {
+            pthread_mutex_lock(&l->lock);
+            l->ready = true;
+            pthread_cond_signal(&l->work);
+            pthread_mutex_unlock(&l->lock);
+            l->last_byte_ns = bt_clock_ns();
+            return BT_OK;
+        }
+        if (io == BT_IO_END) {
+            bt_fail(&why, BT_E_LOST, "%s: closed the connection during the handshake", t->peer);
+        }
+        if (io == BT_IO_END || io == BT_IO_FAILED) {
+            return lose(l, &why, err);
+        }
+        BT_TRY(check_stranger(l, err));
+        if (is_closed(l)) {
+            return lose(l, &why, err);
+        }
+        BT_TRY(wait_for(l, io, deadline_ns, err));
+    }
+}
+
+/* ---- bytes ---- */
+
+/* Room for a frame of `need` bytes at in_first. */
+static bt_status make_room(bt_link *l, size_t need, bt_error *err)
+{
+    if (l->in_first == l->in_end) {
+        l->in_first = l->in_end = 0;
+    }
+    if (need > l->in_capacity) {
+        uint8_t *in = bt_realloc(BT_MEM_link, l->in, FULL_CAPACITY);
+        if (in == NULL) {
+            bt_error why;
+            bt_fail(&why, BT_E_NOMEM, "%s: no memory for a frame of %zu bytes", l->transport->peer,
+                    need);
+            return lose(l, &why, err);
+        }
+        l->in = in;
+        l->in_capacity = FULL_CAPACITY;
+    }
+    if (l->in_first + need > l->in_capacity) {
+        memmove(l->in, l->in + l->in_first, l->in_end - l->in_first);
+        l->in_end -= l->in_first;
+        l->in_first = 0;
+    }
+    return BT_OK;
+}
+
+/* At least one more byte towards a frame of `need`, or BT_E_AGAIN. */
+static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *err)
+{
+    bt_transport *t = l->transport;
+    bt_error why = {.status = BT_OK};
+    size_t n = 0;
+
+    BT_TRY(make_room(l, need, err));
+    const size_t missing = need - (l->in_end - l->in_first);
+    const size_t room = l->in_capacity - l->in_end;
+    const size_t want = missing >= SMALL_READ_BYTES ? missing
+                        : room < SMALL_READ_BYTES   ? room
+                                                    : SMALL_READ_BYTES;
+
+    const bt_io io = t->ops->recv(t, l->in + l->in_end, want, &n, &why);
+    switch (io) {
+    case BT_IO_DONE:
+        l->in_end += n;
+        l->last_byte_ns = bt_clock_ns();
+        pthread_mutex_lock(&l->lock);
+        l->bytes_received += n;
+        pthread_mutex_unlock(&l->lock);
+        return BT_OK;
+    case BT_IO_END:
+        bt_fail(&why, BT_E_LOST, "%s: closed the connection%s", t->peer,
+                l->in_end > l->in_first ? " in the middle of a frame" : "");
+        return lose(l, &why, err);
+    case BT_IO_FAILED:
+        return lose(l, &why, err);
+    default:
+        return wait_for(l, io, end_ns, err);
+    }
+}
+
+/* ---- frames that are the link's own business ---- */
+
+static void learn_load_locked(bt_link *l, const bt_wire_ping *m)
+{
+    l->peer_load = (bt_link_load){.running = m->running,
+                                  .waiting = m->waiting,
+                                  .queued_tokens = m->queued_tokens,
+                                  .token_ns = m->token_ns};
+    l->peer_load_ns = bt_clock_ns();
+}
+
+/* A time that we did not send is not worth a broken connection, nor a wrong average. */
+static void learn_round_trip_locked(bt_link *l, uint64_t time)
+{
+    for (uint32_t i = 0; i < BT_LINK_PINGS_OUT_MAX; i++) {
+        if (time != 0 && l->pings[i] == time) {
+            const double ms = (double)(bt_clock_ns() - time) / BT_LINK_NS_PER_MS;
+            const bool first = l->round_trip_ms <= 0;
+            l->pings[i] = 0;
+            l->round_trip_ms = first ? ms : l->round_trip_ms + (ms - l->round_trip_ms) / 8;
+            if (first || ms < l->round_trip_ms_min) {
+                l->round_trip_ms_min = ms;
+            }
+            return;
+        }
+    }
+}
+
+static bt_status take_heartbeat(bt_link *l, const bt_frame *f, bt_error *err)
+{
+    bt_wire_ping m;
+    bt_error why;
+
+    if (bt_wire_ping_decode(f->body, f->size, &m, &why) != BT_OK) {
+        return lose(l, &why, err);
+    }
+    pthread_mutex_lock(&l->lock);
+    learn_load_locked(l, &m);
+    if (f->type == BT_WIRE_PING) {
+        l->pong_due = true;
+        l->pong_time = m.time;
+        pthread_cond_signal(&l->work);
+    } else {
+        learn_round_trip_locked(l, m.time);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return BT_OK;
+}
+
+/* ---- receive ---- */
+
+/* The frame that begins at in_first. BT_E_AGAIN: *ret_need bytes are needed. */
+static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, bt_error *err)
+{
+    const uint32_t body_max = l->established ? BT_WIRE_BODY_BYTES_MAX : STRANGER_BODY_BYTES_MAX;
+    bt_error why, parsed;
+    size_t size = 0;
+
+    const bt_status status = bt_wire_frame_parse(l->in + l->in_first, l->in_end - l->in_first,
+                                                 body_max, ret_frame, &size, &parsed);
+    if (status == BT_E_AGAIN) {
+        *ret_need = size;
+        return status;
+    }
+    if (status != BT_OK) {
+        bt_fail(&why, status, "%s: %.240s", l->transport->peer, parsed.text);
+        return lose(l, &why, err);
+    }
+    if (ret_frame->sequence != l->in_sequence) {
+        bt_fail(&why, BT_E_PROTOCOL, "%s: frame %" PRIu64 " (%s) came where %" PRIu64 " was due: "
+                "frames were lost or repeated", l->transport->peer, ret_frame->sequence,
+                bt_wire_type_name(ret_frame->type), l->in_sequence);
+        return lose(l, &why, err);
+    }
+    l->in_sequence++;
+    l->in_held = size;
+    pthread_mutex_lock(&l->lock);
+    l->frames_received++;
+    l->frames_skipped += !bt_wire_type_known(ret_frame->type);
+    pthread_mutex_unlock(&l->lock);
+    return BT_OK;
+}
+
+static void let_go(bt_link *l)
+{
+    l->in_first += l->in_held;
+    l->in_held = 0;
+}
+
+bt_status bt_link_receive(bt_link *l, uint32_t timeout_ms, bt_frame *ret_frame, bt_error *err)
+{
+    const bool forever = timeout_ms == BT_LINK_WAIT_FOREVER;
+    const uint64_t end_ns = forever ? UINT64_MAX : bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
+
+    let_go(l);
+    for (;;) {
+        const bt_error none = {.status = BT_E_CLOSED, .text = "closed"};
+        bt_frame f;
+        size_t need = 0;
+
+        if (is_closed(l)) {
+            return lose(l, &none, err);
+        }
+        if (!l->ready) {                /* only this thread sets it */
+            BT_TRY(bt_link_handshake(l, end_ns, err));
+        }
+        const bt_status status = next_frame(l, &f, &need, err);
+        if (status == BT_E_AGAIN) {
+            BT_TRY(check_stranger(l, err));
+            BT_TRY(read_more(l, need, end_ns, err));
+            continue;
+        }
+        BT_TRY(status);
+        if (f.type == BT_WIRE_PING || f.type == BT_WIRE_PONG) {
+            BT_TRY(take_heartbeat(l, &f, err));
+        } else if (bt_wire_type_known(f.type)) {
+            l->established = true;
+            *ret_frame = f;
+            return BT_OK;
+        }
+        let_go(l);
+        /* A flood of heartbeats must not hold the caller longer than it asked for. */
+        if (bt_clock_ns() >= end_ns && timeout_ms > 0) {
+            return BT_E_AGAIN;
+        }
+    }
+}
