@@ -30,6 +30,7 @@ typedef struct {
     bool            policy_fail;       /* as if every request asked for BT_POLICY_FAIL */
     uint32_t        stall_ms;          /* without news of a prompt; 0: adapts to the prompt */
     uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
+    const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_prefill_options;
 
@@ -65,7 +66,8 @@ typedef struct {
     bt_prefill_state state;
     char             reason[256];      /* why it is not ready; "" when it is */
     char             version[64];      /* what the worker calls itself; "" before it answered */
-    char             isa[32];          /* instruction set tier there; may differ from ours */
+    char             numerics[32];     /* instruction set tier there; rows are bit-equal only when
+                                          it is ours */
     double           round_trip_ms;    /* 0: not yet */
     double           goodput_bytes_per_second;   /* of rows, while they came; 0: not yet */
     double           tokens_per_second;          /* prefill rate there; 0: not yet */

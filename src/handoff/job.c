@@ -1,0 +1,520 @@
+/* handoff/job.c - one prompt on one worker (docs/handoff.md, "A prompt, on the server").
+ *
+ *   waiting --slot free--> sent --COMMIT holds--> committed
+ *      |                    |---cancel----------> cancelled
+ *      '------failure-------'---anything else---> next worker, or abandoned
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "handoff/prefill_private.h"
+#include "handoff/say.h"
+
+/* ---- life ---- */
+
+bt_handoff_job *bt_handoff_job_create(bt_prefill *p, const bt_prefill_job *job,
+                                      const bt_prefill_report *report)
+{
+    bt_handoff_job *j = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *j);
+    uint32_t *tokens = bt_alloc_zero(BT_MEM_handoff, job->position_end, sizeof *tokens);
+    if (!j || !tokens) {
+        bt_free(j);
+        bt_free(tokens);
+        return NULL;
+    }
+    memcpy(tokens, job->tokens, job->position_end * sizeof *tokens);
+    j->tokens = tokens;
+    j->ticket = job->ticket;
+    j->first = job->position_first;
+    j->end = job->position_end;
+    j->complete = job->position_first;
+    j->policy_fail = p->options.policy_fail || job->policy == BT_POLICY_FAIL;
+    j->start_ms = bt_clock_ms();
+    j->report = *report;
+    return j;
+}
+
+void bt_handoff_job_destroy(bt_handoff_job *job)
+{
+    if (job) {
+        bt_ledger_close(&job->ledger);
+        bt_free(job->tokens);
+        bt_free(job);
+    }
+}
+
+bt_handoff_job *bt_handoff_job_find(bt_handoff_peer *peer, uint32_t stream)
+{
+    bt_handoff_job *j = peer->jobs;
+    while (j && !(j->sent && j->stream == stream)) {
+        j = j->next;
+    }
+    return j;
+}
+
+/* Lock held. */
+static void take_off(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    bt_handoff_job **at = &peer->jobs;
+    while (*at != job) {
+        BT_ASSERT(*at != NULL);
+        at = &(*at)->next;
+    }
+    *at = job->next;
+    job->next = NULL;
+}
+
+/* ---- sending ---- */
+
+/* Twice what the path holds, so that the worker never waits for CREDIT that is on its way. */
+static uint64_t window_of(const bt_handoff_peer *peer)
+{
+    const bt_prefill *p = peer->owner;
+    if (p->options.window_bytes > 0) {
+        return p->options.window_bytes;
+    }
+    bt_link_stats link;
+    bt_link_stats_get(peer->link, &link);
+    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms;
+    return path > BT_HANDOFF_WINDOW_MAX   ? BT_HANDOFF_WINDOW_MAX
+           : path > BT_HANDOFF_WINDOW_MIN ? (uint64_t)path
+                                          : BT_HANDOFF_WINDOW_MIN;
+}
+
+static bt_status send_tokens(bt_link *link, const bt_handoff_job *job, bt_error *err)
+{
+    const uint32_t n_max = BT_WIRE_TOKENS_PER_FRAME_MAX;
+    const uint32_t n_most = job->end < n_max ? job->end : n_max;
+    uint8_t *ids = bt_alloc(BT_MEM_handoff, (size_t)n_most * 4);
+    const size_t room = (size_t)n_most * 4 + 64;
+    uint8_t *body = bt_alloc(BT_MEM_handoff, room);
+    bt_status s = ids && body ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory to send a prompt");
+
+    for (uint32_t at = 0; s == BT_OK && at < job->end; at += n_max) {
+        const uint32_t n = job->end - at < n_max ? job->end - at : n_max;
+        for (uint32_t i = 0; i < n; i++) {
+            bt_put_le32(ids + (size_t)i * 4, job->tokens[at + i]);
+        }
+        const bt_wire_tokens m = { .offset = at, .ids = { .data = ids, .n = n } };
+        size_t size;
+        s = bt_wire_tokens_encode(&m, body, room, &size, err);
+        if (s == BT_OK) {
+            s = bt_link_send(link, BT_WIRE_TOKENS, job->stream, body, size, err);
+        }
+    }
+    bt_free(ids);
+    bt_free(body);
+    return s;
+}
+
+static void send_cancel(bt_handoff_peer *peer, uint32_t stream, bt_status why)
+{
+    const bt_wire_cancel m = { .status = (uint32_t)why };
+    uint8_t body[16];
+    size_t size;
+    bt_error err;
+    if (bt_wire_cancel_encode(&m, body, sizeof body, &size, &err) == BT_OK && peer->link) {
+        /* Should even this find no room, the connection is of no use any more. */
+        if (bt_link_send(peer->link, BT_WIRE_CANCEL, stream, body, size, &err) == BT_E_FULL) {
+            bt_link_close(peer->link, "the worker takes no more control frames");
+        }
+    }
+}
+
+/* Lock held. The job becomes `sent`, or stays as it was and *err says why. */
+static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *err)
+{
+    uint64_t nonce = 0;
+    if (bt_random_u64(&nonce) != BT_OK || nonce == 0) {
+        return bt_fail(err, BT_E_IO, "the system gives no random numbers");
+    }
+    const uint32_t stream = peer->stream_next;
+    const bt_wire_prefill asked = {
+        .nonce = nonce,
+        .epoch = peer->epoch,
+        .n_tokens = job->end,
+        .position_first = job->complete,
+        .position_end = job->end,
+        .chunk_tokens = peer->owner->options.n_prefill_chunk,
+        .credit = window_of(peer),
+    };
+    uint8_t body[128];
+    size_t size;
+    BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
+    BT_TRY(bt_ledger_open(&job->ledger, peer->owner->layout, stream, &asked, err));
+    bt_status s = bt_link_send(peer->link, BT_WIRE_PREFILL, stream, body, size, err);
+    if (s != BT_OK) {
+        bt_ledger_close(&job->ledger);
+        return s;
+    }
+    peer->stream_next++;
+    job->stream = stream;
+    s = send_tokens(peer->link, job, err);
+    if (s != BT_OK) {
+        bt_ledger_close(&job->ledger);
+        send_cancel(peer, stream, s);
+        return s;
+    }
+    job->asked = asked;
+    job->sent = true;
+    job->credit_owed = 0;
+    job->rows_ms = 0;
+    job->sent_ms = job->news_ms = bt_clock_ms();
+    return BT_OK;
+}
+
+void bt_handoff_jobs_send(bt_handoff_peer *peer)
+{
+    uint32_t n_sent = 0;
+    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        n_sent += j->sent;
+    }
+    for (bt_handoff_job *j = peer->jobs; j && peer->link; j = j->next) {
+        bt_error err;
+        if (j->sent || j->cancelled) {
+            continue;
+        }
+        if (n_sent >= peer->status.n_slots || peer->status.state != BT_PREFILL_READY ||
+            send_job(peer, j, &err) != BT_OK) {
+            break;                      /* tried again at the next tick */
+        }
+        n_sent++;
+    }
+}
+
+void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    bt_handoff_job **at = &peer->jobs;
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = job;
+    job->n_tries++;
+    job->sent = false;
+    job->news_ms = bt_clock_ms();
+    bt_say(job->report.worker, sizeof job->report.worker, "%s", peer->address);
+    bt_handoff_jobs_send(peer);
+}
+
+/* ---- the end ---- */
+
+/* Lock free; the job is off every list. Frees it. */
+static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
+{
+    job->report.n_remote = job->complete - job->first;
+    job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
+    job->report.total_ms = bt_clock_ms() - job->start_ms;
+    bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
+    bt_handoff_job_destroy(job);
+}
+
+static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    bt_prefill *p = peer->owner;
+    (void)pthread_mutex_lock(&p->lock);
+    take_off(peer, job);
+    peer->status.n_cancelled++;
+    p->status.n_cancelled++;
+    if (job->sent) {
+        send_cancel(peer, job->stream, BT_E_CANCELLED);
+    }
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    bt_say(job->report.reason, sizeof job->report.reason, "the request was cancelled");
+    abandon(p, job, BT_E_CANCELLED);
+}
+
+/* Lock held. The worker that shall go on with the prompt, or NULL. */
+static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
+                                    const bt_handoff_job *job)
+{
+    bt_router_worker view[BT_WORKERS_MAX];
+    char reason[8];
+    if (p->stopping || job->cancelled || job->n_tries >= BT_HANDOFF_TRIES_MAX) {
+        return NULL;
+    }
+    const bt_router_question q = { .n_tokens = job->end - job->complete,
+                                   .token_bytes = p->token_bytes, .always = true };
+    bt_handoff_peers_view(p, job->end, view);
+    const bt_router_answer a = bt_router_choose(&q, view, p->n_peers, (int)from->index, reason,
+                                                sizeof reason);
+    return a.worker >= 0 ? &p->peers[a.worker] : NULL;
+}
+
+/* Lock held. Counts and tells; every job that leaves a worker for the worse passes here. */
+static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why)
+{
+    bt_prefill *p = peer->owner;
+    const uint32_t n = job->end - job->first, done = job->complete - job->first;
+    job->report.fallback = true;
+    bt_say(job->report.reason, sizeof job->report.reason,
+                   "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
+    if (job->policy_fail) {
+        p->status.n_failed++;
+    } else {
+        p->status.n_fallbacks++;
+    }
+    bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
+           job->policy_fail ? "failed" : "fallback", peer->address, n, done,
+           bt_status_name(why->status), why->text);
+}
+
+void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell)
+{
+    bt_prefill *p = peer->owner;
+    (void)pthread_mutex_lock(&p->lock);
+    take_off(peer, job);
+    if (job->cancelled) {
+        peer->status.n_cancelled++;
+        p->status.n_cancelled++;
+    } else {
+        peer->status.n_fallbacks++;
+    }
+    if (job->sent) {
+        peer->status.n_partial_tokens += job->complete - job->asked.position_first;
+        if (tell) {
+            send_cancel(peer, job->stream, why->status);
+        }
+    }
+    bt_ledger_close(&job->ledger);
+    bt_handoff_peer *next = next_worker(p, peer, job);
+    if (next) {
+        bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
+               peer->address, next->address, job->complete, job->end, bt_status_name(why->status),
+               why->text);
+        p->status.n_retries++;
+        job->report.retries++;
+        bt_handoff_job_give(next, job);
+    } else if (!job->cancelled) {
+        tell_fallback(peer, job, why);
+    }
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    if (!next) {
+        abandon(p, job, why->status);
+    }
+}
+
+void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        bt_handoff_job *job = peer->jobs;
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        if (!job) {
+            return;
+        }
+        bt_handoff_job_fail(peer, job, why, false);
+    }
+}
+
+/* ---- frames ---- */
+
+/* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
+ * that the worker does not run dry. */
+static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job, size_t size)
+{
+    job->credit_owed += size;
+    if (job->credit_owed < job->asked.credit / 4) {
+        return;
+    }
+    const bt_wire_credit m = { .bytes = job->credit_owed };
+    uint8_t body[16];
+    size_t n;
+    bt_error err;
+    if (bt_wire_credit_encode(&m, body, sizeof body, &n, &err) == BT_OK &&
+        bt_link_send(peer->link, BT_WIRE_CREDIT, job->stream, body, n, &err) == BT_OK) {
+        job->credit_owed = 0;
+    }
+}
+
+/* What a worker sent did not hold: counted, and the stream ends. */
+static void fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err)
+{
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    peer->status.n_corrupt++;
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+    bt_handoff_job_fail(peer, job, err, true);
+}
+
+void bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+{
+    bt_wire_rows m;
+    bt_error err;
+    if (bt_wire_rows_decode(frame->body, frame->size, &m, &err) != BT_OK ||
+        bt_ledger_check(&job->ledger, &m, &err) != BT_OK) {
+        fail_corrupt(peer, job, &err);
+        return;
+    }
+    const bt_status s = bt_engine_import_rows(peer->owner->engine, job->ticket, m.layer, m.position,
+                                              m.n, m.k.data, m.v.data);
+    if (s == BT_E_CANCELLED) {
+        return;                         /* the tick that follows ends it */
+    }
+    if (s != BT_OK) {
+        (void)bt_fail(&err, s, "rows %u..%u of layer %u could not be stored: %s", m.position,
+                      m.position + m.n, m.layer, bt_status_text(s));
+        bt_handoff_job_fail(peer, job, &err, true);
+        return;
+    }
+    bt_ledger_enter(&job->ledger, &m, frame);
+    if (job->rows_ms == 0) {
+        job->rows_ms = job->news_ms;
+    }
+    job->report.bytes += (uint64_t)m.k.size + m.v.size;
+    give_credit(peer, job, frame->size);
+}
+
+void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+{
+    bt_wire_chunk m;
+    bt_error err;
+    if (bt_wire_chunk_decode(frame->body, frame->size, &m, &err) != BT_OK ||
+        bt_ledger_chunk(&job->ledger, &m, &err) != BT_OK) {
+        fail_corrupt(peer, job, &err);
+        return;
+    }
+    job->complete = job->ledger.complete;
+}
+
+/* Lock held. What a committed prompt teaches about its worker. */
+static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wire_commit *m)
+{
+    bt_prefill *p = peer->owner;
+    const bt_prefill_report *r = &job->report;
+    const uint32_t n = job->end - job->asked.position_first;
+    const uint32_t n_computed = m->n_cached < job->end ? job->end - m->n_cached : 0;
+
+    peer->status.n_prompts++;
+    peer->status.n_tokens += n;
+    peer->status.n_bytes += bt_wire_tally_bytes(job->ledger.tally);
+    p->status.n_prompts++;
+    p->status.n_tokens += n;
+    p->status.n_bytes += r->bytes;
+    p->status.exposed_seconds += r->exposed_ms / 1000;
+    p->status.transfer_seconds += r->transfer_ms / 1000;
+
+    if (n_computed > 0) {
+        bt_fit_put(&peer->compute_ms, n_computed, r->compute_ms);
+    }
+    /* Short transfers measure the clock rather than the link. */
+    if (r->transfer_ms >= 1) {
+        const double rate = (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms;
+        peer->bytes_per_ms += (rate - peer->bytes_per_ms) * (peer->bytes_per_ms > 0 ? 0.25 : 1);
+    }
+    peer->tail_ms += (r->exposed_ms - peer->tail_ms) * (peer->status.n_prompts > 1 ? 0.25 : 1);
+}
+
+/* The worker says how long it waited and computed; its clock started when PREFILL arrived, half a
+ * round trip after we sent it. Whatever passed after that end is transfer that nothing hid. */
+static void measure(bt_handoff_job *job, const bt_wire_commit *m, double round_trip_ms)
+{
+    bt_prefill_report *r = &job->report;
+    const double now = bt_clock_ms();
+    r->queue_ms = (double)m->queue_us / 1000 + (job->sent_ms - job->start_ms);
+    r->compute_ms = (double)m->compute_us / 1000;
+    r->transfer_ms = job->rows_ms > 0 ? now - job->rows_ms : 0;
+    const double done = job->sent_ms + round_trip_ms / 2 +
+                        (double)(m->queue_us + m->compute_us) / 1000;
+    r->exposed_ms = now > done ? now - done : 0;
+    r->total_ms = now - job->start_ms;
+    r->n_remote = job->end - job->first;
+    r->place = BT_PREFILL_REMOTE;
+}
+
+void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+{
+    bt_prefill *p = peer->owner;
+    bt_wire_commit m;
+    bt_error err;
+    bt_link_stats link;
+    if (bt_wire_commit_decode(frame->body, frame->size, &m, &err) != BT_OK ||
+        bt_ledger_commit(&job->ledger, &m, &err) != BT_OK) {
+        fail_corrupt(peer, job, &err);
+        return;
+    }
+    bt_link_stats_get(peer->link, &link);
+    measure(job, &m, link.round_trip_ms_min);
+    (void)pthread_mutex_lock(&p->lock);
+    take_off(peer, job);
+    job->complete = job->end;
+    learn(peer, job, &m);
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    bt_log(BT_LOG_DEBUG, "prefill committed worker %s tokens %u bytes %llu compute_ms %.1f "
+           "transfer_ms %.1f exposed_ms %.2f", peer->address, job->report.n_remote,
+           (unsigned long long)job->report.bytes, job->report.compute_ms, job->report.transfer_ms,
+           job->report.exposed_ms);
+    bt_engine_import_commit(p->engine, job->ticket, &job->report);
+    bt_handoff_job_destroy(job);
+}
+
+/* ---- time ---- */
+
+/* How long a prompt may be without news. A heartbeat has said all the while that the worker lives,
+ * so this is only about being useful: far past what the same work takes here or usually takes
+ * there, with everything else that the worker has to do in front of it. */
+static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job,
+                          const bt_link_load *load)
+{
+    const bt_prefill *p = peer->owner;
+    if (p->options.stall_ms > 0) {
+        return p->options.stall_ms;
+    }
+    const uint32_t n = job->end - job->complete;
+    const double here = bt_fit_at(&p->local_ms, n), there = bt_fit_at(&peer->compute_ms, n);
+    if (here == 0 && there == 0) {
+        return 60000;
+    }
+    const double token_ms = (double)load->token_ns / 1e6;
+    return 10000 + 4 * (here > there ? here : there) + 4 * token_ms * (double)load->queued_tokens;
+}
+
+/* Lock held. The first job that cannot stay, with the reason (BT_OK: cancelled). */
+static bt_handoff_job *find_overdue(bt_handoff_peer *peer, const bt_link_load *load, bt_error *why)
+{
+    const double now = bt_clock_ms();
+    for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        if (j->cancelled) {
+            *why = (bt_error){ .status = BT_OK };
+            return j;
+        }
+        if (!j->sent && peer->status.state == BT_PREFILL_DRAINING) {
+            (void)bt_fail(why, BT_E_CLOSED, "the worker takes no more prompts: %.160s",
+                          peer->status.reason);
+            return j;
+        }
+        if (j->sent && now - j->news_ms > patience_ms(peer, j, load)) {
+            (void)bt_fail(why, BT_E_TIMEOUT, "no rows for %.1f s", (now - j->news_ms) / 1000);
+            return j;
+        }
+    }
+    return NULL;
+}
+
+void bt_handoff_jobs_tick(bt_handoff_peer *peer)
+{
+    bt_link_stats link;
+    bt_link_stats_get(peer->link, &link);
+    for (;;) {
+        bt_error why;
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        bt_handoff_job *job = find_overdue(peer, &link.peer_load, &why);
+        if (!job) {
+            bt_handoff_jobs_send(peer);
+        }
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        if (!job) {
+            return;
+        }
+        if (why.status == BT_OK) {
+            end_cancelled(peer, job);
+        } else {
+            bt_handoff_job_fail(peer, job, &why, true);
+        }
+    }
+}

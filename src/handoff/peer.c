@@ -1,0 +1,349 @@
+/* handoff/peer.c - one thread per worker (docs/handoff.md, "A worker, as the server sees it").
+ *
+ *   connecting --WELCOME--> ready --DRAIN--> draining
+ *     |    ^                  |                 |
+ *   REJECT |  after back-off  '---connection----'
+ *     v    |                        gone
+ *   refused                          |
+ *     '--------- back-off ------- lost
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "handoff/prefill_private.h"
+#include "handoff/say.h"
+#include "link/sync.h"
+
+/* ---- state ---- */
+
+/* Says a state once: a worker that stays away is one line, not one per attempt. */
+static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char *reason)
+{
+    bt_prefill *p = peer->owner;
+    bt_prefill_worker_status *st = &peer->status;
+    (void)pthread_mutex_lock(&p->lock);
+    const bool news = st->state != state || strcmp(st->reason, reason) != 0;
+    st->state = state;
+    bt_say(st->reason, sizeof st->reason, "%s", reason);
+    (void)pthread_mutex_unlock(&p->lock);
+    if (news && state == BT_PREFILL_READY) {
+        bt_log(BT_LOG_INFO, "worker %s ready version \"%s\" isa %s slots %u", peer->address,
+               st->version, st->numerics[0] ? st->numerics : "unknown", st->n_slots);
+    } else if (news && reason[0]) {
+        bt_log(BT_LOG_WARN, "worker %s %s reason \"%s\"", peer->address,
+               bt_prefill_state_name(state), reason);
+    }
+}
+
+static bool stopping(const bt_handoff_peer *peer) { return atomic_load(&peer->owner->stopping); }
+
+void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers)
+{
+    for (uint32_t i = 0; i < p->n_peers; i++) {
+        const bt_handoff_peer *peer = &p->peers[i];
+        bt_router_worker *w = &ret_workers[i];
+        *w = (bt_router_worker){ .ready = peer->link && peer->status.state == BT_PREFILL_READY &&
+                                          end <= peer->n_ctx };
+        if (!w->ready) {
+            continue;
+        }
+        bt_link_stats link;
+        bt_link_stats_get(peer->link, &link);
+        uint64_t ours = 0;
+        for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+            ours += j->end - j->complete;
+        }
+        w->round_trip_ms = link.round_trip_ms_min;
+        w->compute_ms = peer->compute_ms;
+        w->bytes_per_ms = peer->bytes_per_ms;
+        w->tail_ms = peer->tail_ms;
+        /* Its own word includes other servers' prompts but is a heartbeat old; ours is fresh. */
+        w->tokens_ahead = link.peer_load.queued_tokens > ours ? link.peer_load.queued_tokens : ours;
+    }
+}
+
+/* ---- handshake ---- */
+
+static bt_status send_hello(bt_handoff_peer *peer, bt_link *link, bt_error *err)
+{
+    const bt_wire_hello *m = &peer->owner->hello;
+    const size_t room = bt_wire_hello_size(m);
+    uint8_t *body = bt_alloc(BT_MEM_handoff, room);
+    size_t size;
+    if (!body) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for HELLO");
+    }
+    bt_status s = bt_wire_hello_encode(m, body, room, &size, err);
+    if (s == BT_OK) {
+        s = bt_link_send(link, BT_WIRE_HELLO, 0, body, size, err);
+    }
+    bt_free(body);
+    return s;
+}
+
+static bt_status take_reject(const bt_frame *frame, bt_error *err)
+{
+    bt_wire_reject m;
+    char field[40], ours[64], theirs[64], sentence[160];
+    BT_TRY(bt_wire_reject_decode(frame->body, frame->size, &m, err));
+    (void)bt_wire_text_copy(m.field, field, sizeof field);
+    (void)bt_wire_text_copy(m.server_value, ours, sizeof ours);
+    (void)bt_wire_text_copy(m.worker_value, theirs, sizeof theirs);
+    (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
+    if (!field[0]) {
+        return bt_fail(err, BT_E_REFUSED, "the worker refused: %s", sentence);
+    }
+    return bt_fail(err, BT_E_REFUSED, "'%s' is %s here and %s there: %s", field, ours, theirs,
+                   sentence);
+}
+
+/* Lock held. */
+static void take_welcome(bt_handoff_peer *peer, bt_link *link, const bt_wire_welcome *m)
+{
+    const bt_prefill_options *o = &peer->owner->options;
+    bt_prefill_worker_status *st = &peer->status;
+    uint32_t slots = o->n_prefill > 0 ? o->n_prefill : m->n_prefill;
+    slots = slots < m->n_streams ? slots : m->n_streams;
+    st->n_slots = slots > 0 ? slots : 1;
+    st->n_connects++;
+    (void)bt_wire_text_copy(m->program, st->version, sizeof st->version);
+    (void)bt_wire_text_copy(m->numerics, st->numerics, sizeof st->numerics);
+    peer->epoch = m->epoch;
+    peer->n_ctx = m->n_ctx;
+    peer->stream_next = 1;
+    peer->link = link;
+}
+
+static bt_status wait_welcome(bt_handoff_peer *peer, bt_link *link, bt_error *err)
+{
+    const double until = bt_clock_ms() + BT_HANDOFF_GREETING_MS;
+    bt_frame frame;
+    bt_status s = BT_E_AGAIN;
+    while (s == BT_E_AGAIN && bt_clock_ms() < until && !stopping(peer)) {
+        s = bt_link_receive(link, BT_HANDOFF_IDLE_MS, &frame, err);
+    }
+    if (s == BT_E_AGAIN) {
+        return bt_fail(err, BT_E_TIMEOUT, "connected, but no WELCOME after %d ms",
+                       (int)BT_HANDOFF_GREETING_MS);
+    }
+    BT_TRY(s);
+    if (frame.type == BT_WIRE_REJECT) {
+        return take_reject(&frame, err);
+    }
+    if (frame.type != BT_WIRE_WELCOME) {
+        return bt_fail(err, BT_E_PROTOCOL, "the worker answers HELLO with %s",
+                       bt_wire_type_name(frame.type));
+    }
+    bt_wire_welcome m;
+    BT_TRY(bt_wire_welcome_decode(frame.body, frame.size, &m, err));
+    if (m.version_major != BT_WIRE_VERSION_MAJOR) {
+        return bt_fail(err, BT_E_REFUSED, "the worker speaks version %u.%u of the protocol, "
+                       "this server %d.%d", m.version_major, m.version_minor,
+                       BT_WIRE_VERSION_MAJOR, BT_WIRE_VERSION_MINOR);
+    }
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    take_welcome(peer, link, &m);
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+    return BT_OK;
+}
+
+static void compare_numerics(const bt_handoff_peer *peer)
+{
+    const char *ours = peer->owner->numerics, *theirs = peer->status.numerics;
+    if (ours[0] && theirs[0] && strcmp(ours, theirs) != 0) {
+        bt_log(BT_LOG_WARN, "worker %s computes with %s, this server with %s: remote and local "
+               "prefill agree closely, but not bit for bit", peer->address, theirs, ours);
+    }
+}
+
+/* ---- frames ---- */
+
+static void take_drain(bt_handoff_peer *peer, const bt_frame *frame)
+{
+    bt_wire_drain m;
+    bt_error err;
+    char sentence[160] = "the worker is shutting down";
+    if (bt_wire_drain_decode(frame->body, frame->size, &m, &err) == BT_OK && m.sentence.size > 0) {
+        (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
+    }
+    set_state(peer, BT_PREFILL_DRAINING, sentence);
+}
+
+static bt_status take_error(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                            bt_error *err)
+{
+    bt_wire_error m;
+    char sentence[200];
+    BT_TRY(bt_wire_error_decode(frame->body, frame->size, &m, err));
+    (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
+    bt_status status = bt_status_from_wire(m.status);
+    status = status == BT_OK ? BT_E_PROTOCOL : status;
+    if (frame->stream == 0) {
+        return bt_fail(err, status, "the worker gave up the connection: %s", sentence);
+    }
+    if (job) {
+        bt_error why;
+        (void)bt_fail(&why, status, "%s", sentence);
+        bt_handoff_job_fail(peer, job, &why, false);
+    }
+    return BT_OK;
+}
+
+/* A failure is one of the connection; a stream's own failures end the stream only. */
+static bt_status take_frame(bt_handoff_peer *peer, const bt_frame *frame, bt_error *err)
+{
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    bt_handoff_job *job = bt_handoff_job_find(peer, frame->stream);
+    if (job) {
+        job->news_ms = bt_clock_ms();
+    }
+    /* Cancelled: nothing more is written for it, the next tick ends it. Unknown: it has ended. */
+    const bool late = frame->stream != 0 && (!job || job->cancelled);
+    peer->status.n_late_frames += late;
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+
+    switch (frame->type) {
+    case BT_WIRE_DRAIN:
+        take_drain(peer, frame);
+        return BT_OK;
+    case BT_WIRE_ERROR:
+        return take_error(peer, late ? NULL : job, frame, err);
+    case BT_WIRE_CANCELLED:
+        if (!late) {
+            const bt_error why = { BT_E_PROTOCOL, "the worker cancelled what nobody cancelled" };
+            bt_handoff_job_fail(peer, job, &why, false);
+        }
+        return BT_OK;
+    case BT_WIRE_ROWS:
+    case BT_WIRE_CHUNK:
+    case BT_WIRE_COMMIT:
+        break;
+    default:
+        return bt_fail(err, BT_E_PROTOCOL, "unexpected %s from the worker",
+                       bt_wire_type_name(frame->type));
+    }
+    if (frame->stream == 0) {
+        return bt_fail(err, BT_E_PROTOCOL, "%s without a stream", bt_wire_type_name(frame->type));
+    }
+    if (late) {
+        return BT_OK;
+    }
+    if (frame->type == BT_WIRE_ROWS) {
+        bt_handoff_job_rows(peer, job, frame);
+    } else if (frame->type == BT_WIRE_CHUNK) {
+        bt_handoff_job_chunk(peer, job, frame);
+    } else {
+        bt_handoff_job_commit(peer, job, frame);
+    }
+    return BT_OK;
+}
+
+/* Until the connection ends; *err says how. */
+static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
+{
+    double tick_ms = bt_clock_ms();
+    for (;;) {
+        bt_frame frame;
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        const bool busy = peer->jobs != NULL;
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        bt_status s = bt_link_receive(link, busy ? BT_HANDOFF_TICK_MS : BT_HANDOFF_IDLE_MS, &frame,
+                                      err);
+        if (s == BT_OK) {
+            s = take_frame(peer, &frame, err);
+        }
+        if (s != BT_OK && s != BT_E_AGAIN) {
+            return;
+        }
+        if (s == BT_E_AGAIN || bt_clock_ms() - tick_ms >= BT_HANDOFF_TICK_MS) {
+            bt_handoff_jobs_tick(peer);
+            tick_ms = bt_clock_ms();
+        }
+    }
+}
+
+/* ---- the thread ---- */
+
+static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *why)
+{
+    bt_prefill *p = peer->owner;
+    const bool stop = stopping(peer);
+    (void)pthread_mutex_lock(&p->lock);
+    const bool drained = peer->status.state == BT_PREFILL_DRAINING;
+    peer->link = NULL;                  /* from here on nobody gives it a job */
+    peer->status.n_lost += !drained && !stop;
+    peer->status.n_corrupt += why->status == BT_E_PROTOCOL;
+    (void)pthread_mutex_unlock(&p->lock);
+    if (!stop) {
+        set_state(peer, BT_PREFILL_LOST, why->text);
+    }
+    bt_handoff_jobs_fail(peer, why);
+    bt_link_close(link, why->text);
+}
+
+/* Ends early when stop() says so. A quarter of jitter keeps servers that lost the same worker from
+ * coming back in step. */
+static void back_off(bt_handoff_peer *peer, uint32_t ms)
+{
+    uint64_t random;
+    const double jitter = bt_random_u64(&random) == BT_OK ? (double)(random % 512) / 512 : 0.5;
+    const double until = bt_clock_ms() + ms * (0.75 + 0.5 * jitter);
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    for (double left = until - bt_clock_ms(); left > 0 && !peer->owner->stopping;
+         left = until - bt_clock_ms()) {
+        bt_link_cond_wait_ns(&peer->owner->wake, &peer->owner->lock,
+                             bt_link_ms_to_ns((uint32_t)left + 1));
+    }
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+}
+
+/* One connection from begin to end. True if it was ready for a while. */
+static bool session(bt_handoff_peer *peer, bt_error *err)
+{
+    bt_link *link = NULL;
+    bt_status s = bt_link_connect(peer->address, &peer->owner->options.link, &link, err);
+    if (s != BT_OK) {
+        return false;
+    }
+    s = send_hello(peer, link, err);
+    if (s == BT_OK) {
+        s = wait_welcome(peer, link, err);
+    }
+    if (s != BT_OK) {
+        bt_link_destroy(link);
+        return false;
+    }
+    set_state(peer, BT_PREFILL_READY, "");
+    compare_numerics(peer);
+    serve(peer, link, err);
+    leave(peer, link, err);
+    bt_link_destroy(link);
+    return true;
+}
+
+void *bt_handoff_peer_main(void *context)
+{
+    bt_handoff_peer *peer = context;
+    uint32_t pause_ms = BT_HANDOFF_BACKOFF_FIRST_MS;
+    while (!stopping(peer)) {
+        bt_error err = { 0 };
+        if (session(peer, &err)) {
+            pause_ms = BT_HANDOFF_BACKOFF_FIRST_MS;
+        } else if (!stopping(peer)) {
+            /* A refusal needs a person; anything else may heal by itself at any moment. */
+            const bool refused = err.status == BT_E_REFUSED || err.status == BT_E_AUTH ||
+                                 err.status == BT_E_PROTOCOL || err.status == BT_E_BADINPUT;
+            set_state(peer, refused ? BT_PREFILL_REFUSED : BT_PREFILL_CONNECTING, err.text);
+            const uint32_t most = refused ? BT_HANDOFF_BACKOFF_REFUSED_MS
+                                          : BT_HANDOFF_BACKOFF_LOST_MS;
+            pause_ms = pause_ms * 2 < most ? pause_ms * 2 : most;
+        }
+        if (!stopping(peer)) {
+            back_off(peer, pause_ms);
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,126 @@
+/* handoff/prefill_private.h - what the files of the server's side share.
+ *
+ * prefill.c   open, stop, close; the placement callbacks; status
+ * peer.c      one thread per worker: connect, greet, receive, tick, back off
+ * job.c       one prompt on one worker: send, import, verify, end, move on
+ *
+ * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to 1 MiB),
+ * so nothing finer is needed. Only the thread of the peer that a job is on takes the job off the
+ * list or frees it; with the lock free it may therefore import rows for it. Engine and link are
+ * called without the lock, except bt_link_send, which never blocks.
+ */
+#ifndef BT_HANDOFF_PREFILL_PRIVATE_H
+#define BT_HANDOFF_PREFILL_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "handoff/ledger.h"
+#include "handoff/prefill.h"
+#include "handoff/router.h"
+#include "wire/codec.h"
+
+enum {
+    BT_HANDOFF_TICK_MS = 10,           /* cancel and deadlines are looked at this often */
+    BT_HANDOFF_IDLE_MS = 100,          /* with no prompt under way */
+    BT_HANDOFF_GREETING_MS = 3000,     /* HELLO to WELCOME */
+    BT_HANDOFF_BACKOFF_FIRST_MS = 100, /* between attempts; doubled up to: */
+    BT_HANDOFF_BACKOFF_LOST_MS = 2000,     /* nobody there: a restart is seen soon */
+    BT_HANDOFF_BACKOFF_REFUSED_MS = 10000, /* somebody said no: only a restart changes that */
+    BT_HANDOFF_TRIES_MAX = 2           /* workers that one prompt is given to */
+};
+
+#define BT_HANDOFF_WINDOW_MIN (16u << 20)   /* rows under way per prompt, at least and at most */
+#define BT_HANDOFF_WINDOW_MAX (64u << 20)
+
+typedef struct bt_handoff_peer bt_handoff_peer;
+typedef struct bt_handoff_job  bt_handoff_job;
+
+struct bt_handoff_job {
+    bt_handoff_job *next;
+    uint64_t  ticket;
+    uint32_t *tokens;                  /* [end] owned */
+    uint32_t  first, end;              /* rows wanted from workers in all */
+    uint32_t  complete;                /* of these, verified so far */
+    bool      policy_fail;
+    bool      cancelled;               /* set by the engine's thread */
+    bool      sent;                    /* PREFILL is out; else it waits for a slot */
+    uint32_t  n_tries;
+    uint32_t  stream;
+    bt_wire_prefill asked;             /* as sent */
+    bt_ledger ledger;                  /* open while sent */
+    uint64_t  credit_owed;             /* bytes imported and not yet returned as CREDIT */
+    double    start_ms;                /* given to us */
+    double    sent_ms, rows_ms, news_ms;   /* PREFILL out; first rows; last frame; 0: not yet */
+    bt_prefill_report report;
+};
+
+struct bt_handoff_peer {
+    bt_prefill *owner;
+    uint32_t    index;
+    pthread_t   thread;
+    bool        thread_runs;
+    char        address[128];
+
+    /* All below: owner->lock. */
+    bt_link        *link;              /* only while READY or DRAINING */
+    uint32_t        stream_next;
+    uint64_t        epoch;
+    uint32_t        n_ctx;             /* positions that fit the worker */
+    bt_handoff_job *jobs;              /* in order of arrival */
+    bt_fit          compute_ms;        /* over tokens, by COMMIT */
+    double          bytes_per_ms, tail_ms;
+    bt_prefill_worker_status status;   /* what is derived is filled in on demand */
+};
+
+struct bt_prefill {
+    bt_prefill_options options;
+    char              *addresses, *key_file, *numerics;   /* owned copies */
+    bt_engine         *engine;
+    const bt_kv_layout *layout;
+    bt_wire_hello      hello;
+    uint64_t           token_bytes;
+
+    atomic_bool        stopping;       /* set under the lock; also ends connecting */
+
+    pthread_mutex_t lock;              /* guards all below and the peers */
+    pthread_cond_t  wake;              /* stop (ends back-off), work for the clerk */
+    bool            last_remote;
+    bt_fit          local_ms;          /* over tokens, by measured() */
+    bt_prefill_status status;          /* what is derived is filled in on demand */
+    bt_handoff_job *refused;           /* tickets for the clerk to end */
+    pthread_t       clerk;
+    bool            clerk_runs;
+    uint32_t          n_peers;
+    bt_handoff_peer  *peers;
+};
+
+/* ---- peer.c ---- */
+void *bt_handoff_peer_main(void *peer);
+/* Lock held. What the router has to know about every peer for a prompt that ends at `end`. */
+void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers);
+
+/* ---- job.c ---- */
+/* Lock held. NULL when there is no memory. */
+bt_handoff_job *bt_handoff_job_create(bt_prefill *p, const bt_prefill_job *job,
+                                      const bt_prefill_report *report);
+void bt_handoff_job_destroy(bt_handoff_job *job);      /* NULL is fine */
+/* Lock held. Puts it on the peer's list and sends it if there is a slot. */
+void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);
+/* Lock held. Sends what waits, as far as there are slots. */
+void bt_handoff_jobs_send(bt_handoff_peer *peer);
+bt_handoff_job *bt_handoff_job_find(bt_handoff_peer *peer, uint32_t stream);
+
+/* Peer's thread, lock free. */
+void bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
+void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
+void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
+/* Off this peer, with `why`: to another worker if one is ready, else abandoned. `tell`: the worker
+ * still has the stream and is sent CANCEL. */
+void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell);
+/* Ends what was cancelled or waits for too long. */
+void bt_handoff_jobs_tick(bt_handoff_peer *peer);
+/* The connection is gone (or we stop): every job fails with `why`. */
+void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why);
+
+#endif

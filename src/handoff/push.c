@@ -1,0 +1,361 @@
+/* handoff/push.c - one prompt on the worker (docs/handoff.md, "Order of rows").
+ *
+ * The engine tells how far each layer has come; the sender asks for the next piece. Nothing is queued
+ * in between: how far is one number per layer, so memory does not grow when the link is slow, and
+ * rows wait where they are, in their pages.
+ *
+ * Positions are sent in segments: all layers of [first, end), then CHUNK. While the link keeps up, a
+ * segment is what the engine is computing now, and a layer leaves as soon as it is ready. When the
+ * link is behind, the segment is cut from what is complete.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "handoff/worker_private.h"
+
+/* ---- life ---- */
+
+bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_wire_prefill *asked,
+                                 bt_handoff_push **ret_push, bt_error *err)
+{
+    const uint32_t n_layers = g->worker->layout->n_layers;
+    bt_handoff_push *u = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *u);
+    if (!u) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for a prompt");
+    }
+    u->guest = g;
+    u->stream = stream;
+    u->asked = *asked;
+    u->credit = asked->credit;
+    u->tokens = bt_alloc_zero(BT_MEM_handoff, asked->n_tokens, sizeof *u->tokens);
+    u->ready = bt_alloc_zero(BT_MEM_handoff, n_layers, sizeof *u->ready);
+    if (!u->tokens || !u->ready ||
+        bt_wire_tally_open(stream, asked, &u->tally, NULL) != BT_OK) {
+        bt_handoff_push_destroy(u);
+        return bt_fail(err, BT_E_NOMEM, "no memory for a prompt of %u tokens", asked->n_tokens);
+    }
+    for (uint32_t i = 0; i < n_layers; i++) {
+        u->ready[i] = asked->position_first;
+    }
+    u->complete = u->segment_first = u->segment_end = asked->position_first;
+    *ret_push = u;
+    return BT_OK;
+}
+
+void bt_handoff_push_destroy(bt_handoff_push *u)
+{
+    bt_free(u->tokens);
+    bt_free(u->ready);
+    bt_wire_tally_close(u->tally);
+    bt_free(u);
+}
+
+/* ---- from the engine: its thread, or the device's ---- */
+
+void bt_handoff_push_complete(bt_handoff_push *u, uint32_t position)
+{
+    const uint32_t end = u->asked.position_end;
+    position = position < end ? position : end;
+    if (position <= u->complete) {
+        return;
+    }
+    for (uint32_t i = 0; i < u->guest->worker->layout->n_layers; i++) {
+        u->ready[i] = u->ready[i] > position ? u->ready[i] : position;
+    }
+    u->complete = position;
+    if (position == end) {
+        u->complete_ms = bt_clock_ms();
+    }
+}
+
+/* Lock held. Tokens below `position` need no computing any more. */
+static void count_done(bt_handoff_push *u, uint32_t position)
+{
+    position = position < u->asked.position_end ? position : u->asked.position_end;
+    if (position > u->counted) {
+        atomic_fetch_sub(&u->guest->worker->queued_tokens, position - u->counted);
+        u->counted = position;
+    }
+}
+
+static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_t n)
+{
+    bt_handoff_push *u = context;
+    bt_handoff_guest *g = u->guest;
+    const uint32_t end = u->asked.position_end;
+    const uint32_t after = n < end && position < end - n ? position + n : end;
+    (void)pthread_mutex_lock(&g->lock);
+    if (!u->started) {
+        /* What lies before the first computed row was found in this worker's own prefix cache. */
+        u->started = true;
+        u->n_cached = position;
+        count_done(u, position);
+        bt_handoff_push_complete(u, position);
+    }
+    if (layer < g->worker->layout->n_layers && u->ready[layer] < after) {
+        u->ready[layer] = after;
+    }
+    (void)pthread_cond_signal(&g->wake);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void chunk_done(void *context, uint32_t position_end)
+{
+    bt_handoff_push *u = context;
+    (void)pthread_mutex_lock(&u->guest->lock);
+    count_done(u, position_end);
+    bt_handoff_push_complete(u, position_end);
+    (void)pthread_cond_signal(&u->guest->wake);
+    (void)pthread_mutex_unlock(&u->guest->lock);
+}
+
+bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
+{
+    bt_worker *w = u->guest->worker;
+    const bt_push push = { .context = u, .layer_done = layer_done, .chunk_done = chunk_done };
+    bt_request_options o = bt_request_defaults();
+    bt_request *request = NULL;
+    o.tokens = u->tokens;
+    o.n_tokens = u->asked.position_end;
+    o.prefill_only = true;
+    o.push = &push;
+    o.n_prefill_chunk = u->asked.chunk_tokens;
+
+    atomic_fetch_add(&w->n_in_flight, 1);
+    atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
+    u->submit_ms = bt_clock_ms();
+    const bt_status s = bt_engine_submit(w->engine, &o, &request, err);
+    if (s != BT_OK) {
+        atomic_fetch_sub(&w->n_in_flight, 1);
+        atomic_fetch_sub(&w->queued_tokens, u->asked.position_end);
+        return s;
+    }
+    bt_free(u->tokens);
+    u->tokens = NULL;
+    (void)pthread_mutex_lock(&u->guest->lock);
+    u->request = request;
+    (void)pthread_cond_signal(&u->guest->wake);
+    (void)pthread_mutex_unlock(&u->guest->lock);
+    return BT_OK;
+}
+
+/* ---- to the link: its writer thread ---- */
+
+typedef struct {
+    bt_handoff_push *push;
+    const bt_request *request;
+    uint32_t layer, position, n;
+    uint32_t k_size, v_size;
+} rows_context;
+
+typedef struct {
+    bt_handoff_push *push;
+    uint64_t queue_us, compute_us;
+    uint32_t position_end, n_cached;
+} mark_context;
+
+_Static_assert(sizeof(rows_context) <= sizeof ((bt_bulk *)0)->context, "fits a bulk frame");
+_Static_assert(sizeof(mark_context) <= sizeof ((bt_bulk *)0)->context, "fits a bulk frame");
+
+static void unqueue(bt_handoff_push *u)
+{
+    /* The guest outlives the push; the push may be freed as soon as the lock is free. */
+    bt_handoff_guest *g = u->guest;
+    (void)pthread_mutex_lock(&g->lock);
+    BT_ASSERT(u->n_queued > 0);
+    u->n_queued--;
+    (void)pthread_cond_signal(&g->wake);
+    (void)pthread_mutex_unlock(&g->lock);
+}
+
+static void rows_fill(void *context, uint8_t *to, size_t size)
+{
+    const rows_context *c = context;
+    uint8_t *k, *v;
+    BT_ASSERT(size == bt_wire_rows_place_size(c->k_size, c->v_size));
+    bt_wire_rows_place(to, c->layer, c->position, c->n, c->k_size, c->v_size, &k, &v);
+    bt_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
+}
+
+static void rows_seal(void *context, uint64_t hash)
+{
+    const rows_context *c = context;
+    const size_t size = bt_wire_rows_place_size(c->k_size, c->v_size);
+    bt_wire_tally_put(c->push->tally, BT_WIRE_ROWS, (uint32_t)size, hash);
+    atomic_fetch_add(&c->push->guest->worker->n_bytes, (uint64_t)c->k_size + c->v_size);
+    unqueue(c->push);
+}
+
+static void rows_drop(void *context)
+{
+    const rows_context *c = context;
+    unqueue(c->push);
+}
+
+static void chunk_fill(void *context, uint8_t *to, size_t size)
+{
+    const mark_context *c = context;
+    const bt_wire_chunk m = {
+        .position_end = c->position_end,
+        .n_frames = bt_wire_tally_frames(c->push->tally),
+        .digest = bt_wire_tally_value(c->push->tally),
+        .compute_us = c->compute_us,
+    };
+    size_t n = 0;
+    const bt_status s = bt_wire_chunk_encode(&m, to, size, &n, NULL);
+    BT_ASSERT(s == BT_OK && n == size);
+}
+
+static void commit_fill(void *context, uint8_t *to, size_t size)
+{
+    const mark_context *c = context;
+    const bt_wire_prefill *asked = &c->push->asked;
+    const bt_wire_commit m = {
+        .nonce = asked->nonce,
+        .epoch = asked->epoch,
+        .position_first = asked->position_first,
+        .position_end = asked->position_end,
+        .n_frames = bt_wire_tally_frames(c->push->tally),
+        .n_bytes = bt_wire_tally_bytes(c->push->tally),
+        .digest = bt_wire_tally_value(c->push->tally),
+        .n_cached = c->n_cached,
+        .queue_us = c->queue_us,
+        .compute_us = c->compute_us,
+    };
+    size_t n = 0;
+    const bt_status s = bt_wire_commit_encode(&m, to, size, &n, NULL);
+    BT_ASSERT(s == BT_OK && n == size);
+}
+
+static void mark_seal(void *context, uint64_t hash)
+{
+    const mark_context *c = context;
+    (void)hash;
+    unqueue(c->push);
+}
+
+static void mark_drop(void *context)
+{
+    const mark_context *c = context;
+    unqueue(c->push);
+}
+
+/* ---- order ---- */
+
+static size_t layer_bytes(const bt_handoff_push *u, uint32_t layer)
+{
+    return bt_layout_row_bytes(u->guest->worker->layout, layer);
+}
+
+/* The first layer at or behind `layer` that keeps rows, or n_layers. */
+static uint32_t keeping_layer(const bt_handoff_push *u, uint32_t layer)
+{
+    const uint32_t n_layers = u->guest->worker->layout->n_layers;
+    while (layer < n_layers && layer_bytes(u, layer) == 0) {
+        layer++;
+    }
+    return layer;
+}
+
+/* Opens the next segment; false when nothing is ready. */
+static bool open_segment(bt_handoff_push *u)
+{
+    const uint32_t first_layer = keeping_layer(u, 0);
+    const uint64_t whole = BT_HANDOFF_SEGMENT_BYTES / u->guest->worker->token_bytes;
+    const uint32_t most = whole > UINT32_MAX ? UINT32_MAX : whole > 0 ? (uint32_t)whole : 1;
+    uint32_t end = u->ready[first_layer];
+    if (u->complete > u->segment_first) {
+        end = u->complete - u->segment_first > most ? u->segment_first + most : u->complete;
+    }
+    if (end <= u->segment_first) {
+        return false;
+    }
+    u->segment_end = end;
+    u->layer = first_layer;
+    u->position = u->segment_first;
+    return true;
+}
+
+static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
+{
+    const bt_kv_layer *y = &u->guest->worker->layout->layers[u->layer];
+    const size_t row = layer_bytes(u, u->layer);
+    const size_t fixed = bt_wire_rows_place_size(0, 0);
+    uint32_t n = u->segment_end - u->position;
+    const uint32_t fit = bt_wire_rows_fit(row);
+    n = n < fit ? n : fit;
+    if (u->credit < fixed + row) {
+        return BT_PIECE_NONE;
+    }
+    const uint64_t paid = (u->credit - fixed) / row;
+    n = n < paid ? n : (uint32_t)paid;
+
+    const rows_context c = {
+        .push = u, .request = u->request, .layer = u->layer, .position = u->position, .n = n,
+        .k_size = y->k_dim ? n * (uint32_t)y->k_row_bytes : 0,
+        .v_size = y->v_dim ? n * (uint32_t)y->v_row_bytes : 0,
+    };
+    *ret_bulk = (bt_bulk){
+        .type = BT_WIRE_ROWS, .stream = u->stream,
+        .size = (uint32_t)bt_wire_rows_place_size(c.k_size, c.v_size),
+        .fill = rows_fill, .seal = rows_seal, .drop = rows_drop,
+    };
+    memcpy(ret_bulk->context, &c, sizeof c);
+    u->credit -= ret_bulk->size;
+    u->position += n;
+    if (u->position == u->segment_end) {
+        u->layer = keeping_layer(u, u->layer + 1);
+        u->position = u->segment_first;
+    }
+    u->n_queued++;
+    return BT_PIECE_ROWS;
+}
+
+/* CHUNK, or COMMIT where the segment was the last: it says all that a CHUNK would. */
+static bt_piece_kind next_mark(bt_handoff_push *u, bt_bulk *ret_bulk)
+{
+    const bool last = u->segment_end == u->asked.position_end;
+    if (last && u->complete < u->asked.position_end) {
+        return BT_PIECE_NONE;
+    }
+    const double now = last ? u->complete_ms : bt_clock_ms();
+    const double spent = now - u->submit_ms;
+    const double queue = u->queue_ms < spent ? u->queue_ms : spent;
+    const mark_context c = {
+        .push = u,
+        .position_end = u->segment_end,
+        .queue_us = (uint64_t)(queue * 1000),
+        .compute_us = (uint64_t)((spent - queue) * 1000),
+        .n_cached = u->n_cached,
+    };
+    *ret_bulk = (bt_bulk){
+        .type = last ? BT_WIRE_COMMIT : BT_WIRE_CHUNK, .stream = u->stream,
+        .size = (uint32_t)(last ? bt_wire_commit_size(&(bt_wire_commit){ 0 })
+                                : bt_wire_chunk_size(&(bt_wire_chunk){ 0 })),
+        .fill = last ? commit_fill : chunk_fill, .seal = mark_seal, .drop = mark_drop,
+    };
+    memcpy(ret_bulk->context, &c, sizeof c);
+    u->segment_first = u->segment_end;
+    u->committed = last;
+    u->n_queued++;
+    return last ? BT_PIECE_COMMIT : BT_PIECE_CHUNK;
+}
+
+bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk)
+{
+    if (!u->request || u->cancelled || u->failure.status != BT_OK || u->committed) {
+        return BT_PIECE_NONE;
+    }
+    if (u->segment_first == u->segment_end && !open_segment(u)) {
+        return BT_PIECE_NONE;
+    }
+    if (u->layer == u->guest->worker->layout->n_layers) {
+        return next_mark(u, ret_bulk);
+    }
+    if (u->ready[u->layer] < u->segment_end) {
+        return BT_PIECE_NONE;
+    }
+    return next_rows(u, ret_bulk);
+}

@@ -1,0 +1,222 @@
+/* handoff/worker.c - see worker.h; listener, drain, life cycle and status of the worker's side. */
+#include "handoff/worker.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "handoff/greeting.h"
+#include "handoff/say.h"
+#include "handoff/worker_private.h"
+#include "link/sync.h"
+
+/* ---- connections ---- */
+
+static void guest_destroy(bt_handoff_guest *g)
+{
+    bt_link_destroy(g->link);
+    (void)pthread_cond_destroy(&g->wake);
+    (void)pthread_mutex_destroy(&g->lock);
+    bt_free(g);
+}
+
+/* Takes the link. */
+static void admit(bt_worker *w, bt_link *link)
+{
+    bt_handoff_guest *g = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *g);
+    if (!g) {
+        bt_link_destroy(link);
+        return;
+    }
+    bt_link_stats stats;
+    bt_link_stats_get(link, &stats);
+    g->worker = w;
+    g->link = link;
+    bt_say(g->name, sizeof g->name, "%s", stats.peer);
+    (void)pthread_mutex_init(&g->lock, NULL);
+    bt_link_cond_init(&g->wake);
+    if (!bt_link_thread_start(&g->reader, bt_handoff_guest_main, g)) {
+        bt_log(BT_LOG_WARN, "peer %s refused reason \"the system gives no thread\"", g->name);
+        guest_destroy(g);
+        return;
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    g->next = w->guests;
+    w->guests = g;
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+/* Frees connections that have ended; with `all` waits for every one of them. Returns the number of
+ * strangers left. */
+static uint32_t clear_away(bt_worker *w, bool all)
+{
+    uint32_t n_strangers = 0;
+    bt_handoff_guest *gone = NULL;
+    (void)pthread_mutex_lock(&w->lock);
+    for (bt_handoff_guest **at = &w->guests; *at;) {
+        bt_handoff_guest *g = *at;
+        if (all || atomic_load(&g->finished)) {
+            *at = g->next;
+            g->next = gone;
+            gone = g;
+        } else {
+            n_strangers += !atomic_load(&g->greeted);
+            at = &g->next;
+        }
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    while (gone) {
+        bt_handoff_guest *g = gone;
+        gone = g->next;
+        (void)pthread_join(g->reader, NULL);
+        guest_destroy(g);
+    }
+    return n_strangers;
+}
+
+static void *listen_main(void *context)
+{
+    bt_worker *w = context;
+    while (!atomic_load(&w->stopping)) {
+        bt_link *link = NULL;
+        bt_error err;
+        const bt_status s = bt_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
+        const uint32_t n_strangers = clear_away(w, false);
+        if (s == BT_E_FULL) {
+            bt_log(BT_LOG_WARN, "connection not accepted reason \"%s\"", err.text);
+            bt_clock_sleep_ms(BT_HANDOFF_LISTEN_MS);
+        } else if (s == BT_OK && n_strangers >= BT_HANDOFF_STRANGERS_MAX) {
+            bt_link_destroy(link);      /* silence is cheap: no thread, no memory, no log line */
+        } else if (s == BT_OK) {
+            admit(w, link);
+        } else if (s != BT_E_AGAIN) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_error *err)
+{
+    const bt_engine_options *e = bt_engine_options_of(w->engine);
+    BT_ASSERT(e->push);
+    w->layout = bt_engine_kv_layout(w->engine);
+    w->token_bytes = bt_layout_token_bytes(w->layout);
+    const size_t row = bt_layout_row_bytes_max(w->layout);
+    if (row == 0 || bt_wire_rows_fit(row) == 0) {
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "a K and V row of this model takes %zu bytes, which no frame can carry", row);
+    }
+    w->n_prefill = o->n_prefill > 0 && o->n_prefill < e->n_parallel ? o->n_prefill : e->n_parallel;
+    w->n_peers = o->n_peers > 0 ? o->n_peers : BT_HANDOFF_PEERS_DEFAULT;
+    w->n_peers = w->n_peers < BT_WORKER_PEERS_MAX ? w->n_peers : BT_WORKER_PEERS_MAX;
+    const uint64_t streams = (uint64_t)w->n_prefill + e->queue_max;
+    w->n_streams = streams < BT_STREAMS_PER_PEER_MAX ? (uint32_t)streams : BT_STREAMS_PER_PEER_MAX;
+    w->n_ctx = e->n_ctx;
+    while (w->epoch == 0) {
+        if (bt_random_u64(&w->epoch) != BT_OK) {
+            return bt_fail(err, BT_E_IO, "the system gives no random numbers");
+        }
+    }
+    w->numerics = bt_strdup(BT_MEM_handoff, o->numerics ? o->numerics : "");
+    if (!w->numerics) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for the worker");
+    }
+    w->own = bt_handoff_hello(w->engine, 0, w->numerics);
+    return BT_OK;
+}
+
+bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worker **ret_worker,
+                         bt_error *err)
+{
+    bt_worker *w = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *w);
+    if (!w) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for the worker");
+    }
+    w->engine = engine;
+    (void)pthread_mutex_init(&w->lock, NULL);
+    bt_status s = open_engine_side(w, o, err);
+    if (s == BT_OK) {
+        s = bt_listener_open(o->listen, &o->link, &w->listener, err);
+    }
+    if (s == BT_OK) {
+        w->thread_runs = bt_link_thread_start(&w->thread, listen_main, w);
+        s = w->thread_runs ? BT_OK : bt_fail(err, BT_E_NOMEM, "the system gives no thread");
+    }
+    if (s != BT_OK) {
+        bt_worker_close(w);
+        return s;
+    }
+    *ret_worker = w;
+    return BT_OK;
+}
+
+const char *bt_worker_address(const bt_worker *w)
+{
+    return bt_listener_address(w->listener);
+}
+
+bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms)
+{
+    const double until = bt_clock_ms() + timeout_ms;
+    if (!atomic_exchange(&w->draining, true)) {
+        (void)pthread_mutex_lock(&w->lock);
+        for (bt_handoff_guest *g = w->guests; g; g = g->next) {
+            if (atomic_load(&g->greeted)) {
+                bt_handoff_guest_drain(g);
+            }
+        }
+        (void)pthread_mutex_unlock(&w->lock);
+    }
+    while (atomic_load(&w->n_in_flight) > 0) {
+        if (bt_clock_ms() >= until) {
+            return BT_E_TIMEOUT;
+        }
+        bt_clock_sleep_ms(BT_HANDOFF_POLL_MS);
+    }
+    return BT_OK;
+}
+
+void bt_worker_close(bt_worker *w)
+{
+    if (!w) {
+        return;
+    }
+    atomic_store(&w->stopping, true);
+    if (w->listener) {
+        bt_listener_stop(w->listener);
+    }
+    if (w->thread_runs) {
+        (void)pthread_join(w->thread, NULL);
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    for (bt_handoff_guest *g = w->guests; g; g = g->next) {
+        bt_link_close(g->link, "the worker is shutting down");
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    (void)clear_away(w, true);
+    bt_listener_close(w->listener);
+    (void)pthread_mutex_destroy(&w->lock);
+    bt_free(w->numerics);
+    bt_free(w);
+}
+
+void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
+{
+    *ret_status = (bt_worker_status){
+        .n_peers = atomic_load(&w->n_connected),
+        .n_in_flight = atomic_load(&w->n_in_flight),
+        .tokens_in_flight = atomic_load(&w->queued_tokens),
+        .n_connects = atomic_load(&w->n_connects),
+        .n_rejects = atomic_load(&w->n_rejects),
+        .n_prompts = atomic_load(&w->n_prompts),
+        .n_tokens = atomic_load(&w->n_tokens),
+        .n_bytes = atomic_load(&w->n_bytes),
+        .n_cancelled = atomic_load(&w->n_cancelled),
+        .n_errors = atomic_load(&w->n_errors),
+        .draining = atomic_load(&w->draining),
+    };
+}

@@ -1,0 +1,132 @@
+/* handoff/worker_private.h - what the files of the worker's side share.
+ *
+ * worker.c   open, drain, close, status; the listener's thread
+ * guest.c    one reader thread per connected server: handshake, frames
+ * push.c     one prompt: what is ready to be sent, in which order; callbacks of engine and link
+ * sender.c   one sender thread per connected server: pieces to the link, ends of prompts
+ *
+ * Locking: guest.lock guards the guest's list and what engine, reader and sender share of a push.
+ * Engine and link are called without it. Only the sender takes a push off the list and frees it,
+ * when nobody has it pinned, the engine has said END and no bulk frame of it is queued.
+ */
+#ifndef BT_HANDOFF_WORKER_PRIVATE_H
+#define BT_HANDOFF_WORKER_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "handoff/ledger.h"
+#include "handoff/worker.h"
+#include "wire/codec.h"
+#include "wire/identity.h"
+
+enum {
+    BT_HANDOFF_LISTEN_MS = 200,        /* ended connections are cleared away this often */
+    BT_HANDOFF_POLL_MS = 10,           /* the engine's END is looked for at least this often */
+    BT_HANDOFF_REST_MS = 200,          /* with no prompt: load is told this often */
+    BT_HANDOFF_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
+    BT_HANDOFF_STRANGERS_MAX = 16,     /* connections that have not said HELLO yet */
+    BT_HANDOFF_PEERS_DEFAULT = 16
+};
+
+/* When the link is behind, a run of complete positions is cut into pieces of about this many bytes,
+ * so that CHUNKs keep coming and a lost connection costs little. */
+#define BT_HANDOFF_SEGMENT_BYTES (4u << 20)
+
+typedef struct bt_handoff_guest bt_handoff_guest;
+typedef struct bt_handoff_push  bt_handoff_push;
+
+struct bt_handoff_push {
+    bt_handoff_push  *next;
+    bt_handoff_guest *guest;
+    uint32_t          stream;
+    bt_wire_prefill   asked;
+    uint32_t         *tokens;          /* until the request is submitted; reader */
+    uint32_t          n_got;
+    bt_wire_tally    *tally;           /* link's writer thread */
+    double            submit_ms;
+
+    /* guest->lock */
+    bt_request *request;               /* NULL until all tokens are there */
+    uint32_t    pins;                  /* others who use `request` just now */
+    uint32_t    n_queued;              /* bulk frames accepted, neither filled nor dropped yet */
+    uint64_t    credit;
+    bool        cancelled;             /* nobody wants it any more */
+    bool        tell_cancelled;        /* and the server waits for CANCELLED */
+    bool        ended;                 /* the engine said END */
+    bt_error    failure;               /* status other than OK: the server gets ERROR */
+    bool        started;               /* the first layer was told; n_cached is known */
+    uint32_t    n_cached;
+    uint32_t   *ready;                 /* [n_layers] rows below it may be exported */
+    uint32_t    complete;              /* all layers below it may be */
+    uint32_t    counted;               /* positions not in worker->queued_tokens any more */
+    double      complete_ms;           /* when complete reached the end */
+
+    /* sender */
+    double   queue_ms;                 /* in the engine's line, by its word */
+    uint32_t segment_first, segment_end;   /* positions being sent, all layers, then CHUNK */
+    uint32_t layer, position;          /* next piece of it */
+    bool     committed;                /* COMMIT is queued */
+};
+
+struct bt_handoff_guest {
+    bt_handoff_guest *next;
+    bt_worker        *worker;
+    bt_link          *link;
+    char              name[128];
+    pthread_t         reader, sender;
+    bool              sender_runs;
+    atomic_bool       greeted, finished;   /* said HELLO and was welcomed; reader is about to return */
+
+    pthread_mutex_t   lock;
+    pthread_cond_t    wake;            /* rows, credit, tokens, cancel, closing */
+    bool              closing;         /* the connection is gone */
+    uint32_t          stream_last;
+    uint32_t          n_pushes;
+    bt_handoff_push  *pushes;
+};
+
+struct bt_worker {
+    bt_engine          *engine;
+    const bt_kv_layout *layout;
+    uint64_t            token_bytes;
+    uint64_t            epoch;
+    uint32_t            n_prefill, n_streams, n_peers, n_ctx;
+    char               *numerics;
+    bt_wire_hello       own;
+    bt_listener        *listener;
+    pthread_t           thread;
+    bool                thread_runs;
+    atomic_bool         stopping, draining;
+    atomic_uint         n_in_flight, n_connected;
+    atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
+    atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors;
+
+    pthread_mutex_t     lock;          /* guards guests */
+    bt_handoff_guest   *guests;
+};
+
+/* ---- guest.c ---- */
+void *bt_handoff_guest_main(void *guest);
+void  bt_handoff_guest_drain(bt_handoff_guest *g);
+
+/* ---- push.c ---- */
+bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_wire_prefill *asked,
+                                 bt_handoff_push **ret_push, bt_error *err);
+void bt_handoff_push_destroy(bt_handoff_push *u);
+/* All tokens are there: gives the prompt to the engine. Lock free. */
+bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err);
+
+typedef enum { BT_PIECE_NONE, BT_PIECE_ROWS, BT_PIECE_CHUNK, BT_PIECE_COMMIT } bt_piece_kind;
+/* Lock held. The next bulk frame of this prompt, entered as queued; NONE: not now. */
+bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk);
+/* Lock held. All below `position` is computed. */
+void bt_handoff_push_complete(bt_handoff_push *u, uint32_t position);
+
+/* ---- sender.c ---- */
+void *bt_handoff_sender_main(void *guest);
+void  bt_handoff_guest_tell_load(bt_handoff_guest *g);
+/* Control frames about a stream; what the link cannot take is lost with it. */
+void  bt_handoff_guest_error(bt_handoff_guest *g, uint32_t stream, const bt_error *why);
+
+#endif
