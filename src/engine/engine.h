@@ -11,7 +11,7 @@
  * handoff/ drives both.
  *
  * Lifetime: create starts the thread; destroy ends all requests (reason: closed) and joins it.
- *           A bt_request lives until bt_request_release.
+ *           A bt_request lives until bt_request_release, which may come after the engine's end.
  * Threads:  submit, the bt_request_* and bt_engine_import_* functions may be called from any thread.
  * Failure:  a request that cannot run ends with an END event that carries the status and a
  *           sentence; a token is never produced from rows that were not computed or committed.
@@ -39,7 +39,7 @@ typedef struct {
     uint32_t n_prefill_chunk;          /* tokens of one prompt in a step at most */
     uint32_t decode_gap_ms;            /* aim for steps with prefill while others decode; 0: 50 */
     bt_type  type_k, type_v;
-    uint32_t queue_max;                /* waiting requests; more are refused with BT_E_FULL */
+    uint32_t queue_max;                /* waiting for a free sequence; more are refused (BT_E_FULL) */
     bool     push;                     /* a worker: run the tape with marks */
 } bt_engine_options;
 
@@ -104,13 +104,16 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
 typedef struct {
     void *context;
     /* Engine or device thread; must not block. Rows [position, position + n) of `layer` may be
-     * exported from now until the request is released. */
+     * exported from now until the request is released. The first call's position is the number of
+     * tokens that the prefix cache had. */
     void (*layer_done)(void *context, uint32_t layer, uint32_t position, uint32_t n);
-    /* All layers of positions below `position_end` are complete. */
+    /* All layers of positions below `position_end` are complete. Called first, before any
+     * layer_done, for what the prefix cache had; it alone is called when that was everything. */
     void (*chunk_done)(void *context, uint32_t position_end);
 } bt_push;
 
-/* Any thread, for rows told by layer_done, while the request is not released. */
+/* Any thread, for rows told by layer_done or chunk_done, while the request is not released. A
+ * pushing request keeps its pages until then, END or not; release it before the engine's end. */
 void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
                             void *ret_k, void *ret_v);
 
@@ -128,6 +131,7 @@ typedef struct {
     bool            ignore_eog;
     bool            special;           /* control tokens appear in the text */
     bool            no_cache;          /* do not use nor fill the prefix cache */
+    uint32_t        n_prefill_chunk;   /* tokens in a step at most; 0: the engine's */
     bt_sampler_options sampling;       /* bias copied */
     const bt_stop  *stops;             /* copied */
     uint32_t        n_stops;
