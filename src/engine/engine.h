@@ -131,7 +131,6 @@ typedef struct {
     bool            ignore_eog;
     bool            special;           /* control tokens appear in the text */
     bool            no_cache;          /* do not use nor fill the prefix cache */
-    uint32_t        n_prefill_chunk;   /* tokens in a step at most; 0: the engine's */
     bt_sampler_options sampling;       /* bias copied */
     const bt_stop  *stops;             /* copied */
     uint32_t        n_stops;
