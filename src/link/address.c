@@ -268,7 +268,7 @@ static bt_status connect_list(const char *text, const struct addrinfo *list, con
             return BT_OK;
         }
         close(fd);
-        status = explain(text, peer, error, (uint32_t)(share / BT_LINK_NS_PER_MS), err);
+        status = explain(text, peer, error, (uint32_t)((share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS), err);
     }
     return status;
 }

@@ -27,7 +27,7 @@ typedef struct {
     bt_link     *a, *b;                 /* a connected to b */
 } pair;
 
-static bt_error pair_err;               /* what a failing call said */
+static _Thread_local bt_error pair_err;     /* what a failing call said */
 
 #define assert_ok(call)                                                                  \
     do {                                                                                 \
