@@ -89,6 +89,10 @@ static bt_status string_skip(const bt_gguf *file, bt_reader *r, const bt_gguf_pa
                              bt_error *err)
 {
     const uint64_t size = bt_reader_u64(r);
+    if (r->failed) {
+        return bad_value(file, r, pair, "the file ends before its last string; strings",
+                         pair->count, err);
+    }
     if (size > BT_GGUF_STRING_BYTES_MAX) {
         return bad_value(file, r, pair, "the string is longer than 64 MiB", size, err);
     }

@@ -62,12 +62,18 @@ static outcome try_open(const uint8_t *bytes, size_t size)
     return REFUSED;
 }
 
-static void every_truncation_is_noticed(void **state)
+/* Keys only: the last value ends where the file ends. */
+static uint8_t *sample_vocabulary(size_t *ret_size)
 {
-    (void)state;
-    size_t size;
-    uint8_t *bytes = sample_file(3, 32, &size);
-    const size_t end = size - 28;                  /* the last payload has 68 bytes, padded to 96 */
+    bt_gguf_writer w;
+    bt_gguf_writer_init(&w, 3, 32);
+    sample_keys(&w);
+    return sample_bytes(&w, ret_size);
+}
+
+/* Cut before `end`, where what matters ends. */
+static void try_truncations(const uint8_t *bytes, size_t size, size_t end)
+{
     for (size_t n = 0; n < size; n++) {
         /* A block of its own, so that one byte too many is seen. */
         uint8_t *cut = malloc(n ? n : 1);
@@ -75,6 +81,17 @@ static void every_truncation_is_noticed(void **state)
         assert_int_equal(try_open(cut, n), n < end ? REFUSED : OPENED);
         free(cut);
     }
+}
+
+static void every_truncation_is_noticed(void **state)
+{
+    (void)state;
+    size_t size;
+    uint8_t *bytes = sample_file(3, 32, &size);
+    try_truncations(bytes, size, size - 28);       /* the last payload has 68 bytes, padded to 96 */
+    free(bytes);
+    bytes = sample_vocabulary(&size);
+    try_truncations(bytes, size, size);
     free(bytes);
 }
 
@@ -87,12 +104,8 @@ static size_t header_size(const uint8_t *bytes, size_t size)
     return start;
 }
 
-static void every_value_of_every_header_byte_is_survived(void **state)
+static void try_flips(uint8_t *bytes, size_t size, size_t header)
 {
-    (void)state;
-    size_t size;
-    uint8_t *bytes = sample_file(3, 32, &size);
-    const size_t header = header_size(bytes, size);
     unsigned counts[2] = { 0, 0 };
     for (size_t i = 0; i < header; i++) {
         const uint8_t right = bytes[i];
@@ -105,20 +118,27 @@ static void every_value_of_every_header_byte_is_survived(void **state)
     assert_int_equal(counts[REFUSED] + counts[OPENED], header * 255);
     /* Both happen often: texts may hold anything, structure may not. */
     assert_true(counts[REFUSED] > header * 255 / 4 && counts[OPENED] > header * 255 / 8);
+}
+
+static void every_value_of_every_header_byte_is_survived(void **state)
+{
+    (void)state;
+    size_t size;
+    uint8_t *bytes = sample_file(3, 32, &size);
+    try_flips(bytes, size, header_size(bytes, size));
+    free(bytes);
+    bytes = sample_vocabulary(&size);
+    try_flips(bytes, size, size);
     free(bytes);
 }
 
 /* The same for numbers that take several bytes: extreme values at every place. */
-static void extreme_numbers_anywhere_are_survived(void **state)
+static void try_extremes(uint8_t *bytes, size_t size, size_t header)
 {
-    (void)state;
     static const uint64_t values[] = {
         0, 1, UINT32_MAX, UINT64_C(1) << 32, INT64_MAX, UINT64_C(1) << 63, UINT64_MAX,
         UINT64_MAX - 31, UINT64_C(1) << 26, UINT64_C(1) << 61,
     };
-    size_t size;
-    uint8_t *bytes = sample_file(3, 32, &size);
-    const size_t header = header_size(bytes, size);
     for (size_t i = 4; i + 8 <= header; i++) {
         uint8_t kept[8];
         memcpy(kept, bytes + i, sizeof kept);
@@ -132,6 +152,17 @@ static void extreme_numbers_anywhere_are_survived(void **state)
             }
         }
     }
+}
+
+static void extreme_numbers_anywhere_are_survived(void **state)
+{
+    (void)state;
+    size_t size;
+    uint8_t *bytes = sample_file(3, 32, &size);
+    try_extremes(bytes, size, header_size(bytes, size));
+    free(bytes);
+    bytes = sample_vocabulary(&size);
+    try_extremes(bytes, size, size);
     free(bytes);
 }
 
