@@ -1,10 +1,8 @@
 /* Regions for keys, values and scratch: as large as options ask for, real only where touched. They
  * come from the system and not from the heap, since the heap would have to clear them. */
-#include "base/memory.h"
-#include "device/cpu_private.h"
-
-#include <stdio.h>
 #include <sys/mman.h>
+
+#include "device/cpu_private.h"
 
 bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err)
 {

@@ -16,6 +16,9 @@
 
 typedef struct bt_model bt_model;
 
+/* How positions become angles (docs/models/rope.md). */
+typedef enum { BT_ROPE_PLAIN, BT_ROPE_LINEAR, BT_ROPE_YARN, BT_ROPE_LONG } bt_rope_scaling;
+
 /* What the file says, checked. Widths in values. */
 typedef struct {
     char     architecture[32];
@@ -29,6 +32,10 @@ typedef struct {
     float    rope_base, rope_base_swa;
     uint32_t n_rot;
     bt_rope_style rope_style;
+    bt_rope_scaling rope_scaling;
+    float    rope_factor;             /* positions are squeezed by this much; 1: not */
+    float    rope_attn_factor;        /* cos and sin are multiplied by it */
+    uint32_t rope_ctx_original;       /* trained on before scaling */
     uint32_t window;                  /* sliding layers see this many keys; 0: none slide */
     bool     slides[BT_LAYERS_MAX];
     float    logit_softcap;           /* 0: none */

@@ -1,0 +1,300 @@
+/* The configuration, read as hostile input: every number is held against a limit before anything
+ * is computed with it, and every sentence names the key. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/family.h"
+
+enum { KEY_MAX = 96, HEAD_DIM_MAX = 8192 };
+
+/* ---- keys ---- */
+
+static const char *full_key(const bt_model_keys *k, const char *key, char to[KEY_MAX])
+{
+    snprintf(to, KEY_MAX, "%s.%s", k->architecture, key);
+    return to;
+}
+
+void bt_model_key_fail(bt_model_keys *k, bt_status status, const char *format, ...)
+{
+    if (k->status == BT_OK) {
+        char text[BT_ERROR_TEXT_MAX];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(text, sizeof text, format, args);
+        va_end(args);
+        k->status = bt_fail(k->err, status, "'%s': %s", bt_gguf_path(k->file), text);
+    }
+}
+
+bool bt_model_has_key(const bt_model_keys *k, const char *key)
+{
+    char name[KEY_MAX];
+    return bt_gguf_find(k->file, full_key(k, key, name)) != NULL;
+}
+
+bool bt_model_key_is_array(const bt_model_keys *k, const char *key)
+{
+    char name[KEY_MAX];
+    const bt_gguf_pair *pair = bt_gguf_find(k->file, full_key(k, key, name));
+    return pair && pair->type == BT_GGUF_ARRAY;
+}
+
+static uint32_t within(bt_model_keys *k, const char *key, uint32_t v, uint32_t low, uint32_t high)
+{
+    if (k->status == BT_OK && (v < low || v > high)) {
+        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %u, but must be %u to %u", k->architecture, key,
+                          v, low, high);
+    }
+    return k->status == BT_OK ? v : low;
+}
+
+uint32_t bt_model_key_u32(bt_model_keys *k, const char *key, uint32_t low, uint32_t high)
+{
+    char name[KEY_MAX];
+    uint32_t v = low;
+    if (k->status == BT_OK) {
+        k->status = bt_gguf_get_u32(k->file, full_key(k, key, name), &v, k->err);
+    }
+    return within(k, key, v, low, high);
+}
+
+uint32_t bt_model_key_opt_u32(bt_model_keys *k, const char *key, uint32_t fallback, uint32_t low,
+                              uint32_t high)
+{
+    return bt_model_has_key(k, key) ? bt_model_key_u32(k, key, low, high) : fallback;
+}
+
+float bt_model_key_opt_f32(bt_model_keys *k, const char *key, float fallback, float low, float high)
+{
+    char name[KEY_MAX];
+    float v = fallback;
+    if (k->status != BT_OK || !bt_model_has_key(k, key)) {
+        return fallback;
+    }
+    k->status = bt_gguf_get_f32(k->file, full_key(k, key, name), &v, k->err);
+    if (k->status == BT_OK && !(v >= low && v <= high)) {
+        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %g, but must be %g to %g", k->architecture, key,
+                          (double)v, (double)low, (double)high);
+    }
+    return k->status == BT_OK ? v : fallback;
+}
+
+void bt_model_key_per_layer(bt_model_keys *k, const char *key, uint32_t n, uint32_t low,
+                            uint32_t high, uint32_t *ret_values)
+{
+    char name[KEY_MAX];
+    if (k->status == BT_OK) {
+        k->status = bt_gguf_get_u32_per_layer(k->file, full_key(k, key, name), n, ret_values, k->err);
+    }
+    for (uint32_t i = 0; i < n && k->status == BT_OK; i++) {
+        if (ret_values[i] < low || ret_values[i] > high) {
+            bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %u in layer %u, but must be %u to %u",
+                              k->architecture, key, ret_values[i], i, low, high);
+        }
+    }
+}
+
+/* A string cut to the room there is, between characters, always terminated. */
+static void copy_text(bt_gguf_string from, char *to, size_t capacity)
+{
+    size_t n = from.size < capacity - 1 ? from.size : capacity - 1;
+    while (n < from.size && n > 0 && ((unsigned char)from.data[n] & 0xC0) == 0x80) {
+        n--;
+    }
+    memcpy(to, from.data, n);
+    to[n] = '\0';
+}
+
+static bool text_is(bt_gguf_string s, const char *text)
+{
+    return s.size == strlen(text) && memcmp(s.data, text, s.size) == 0;
+}
+
+/* ---- parts ---- */
+
+static void read_sizes(bt_model_keys *k, bt_model_config *c)
+{
+    c->n_layers = bt_model_key_u32(k, "block_count", 1, BT_LAYERS_MAX);
+    c->n_embd = bt_model_key_u32(k, "embedding_length", 1, BT_WIDTH_MAX);
+    c->n_ctx_train = bt_model_key_u32(k, "context_length", 1, BT_CONTEXT_MAX);
+    bt_model_key_per_layer(k, "feed_forward_length", c->n_layers, 1, BT_WIDTH_MAX, c->n_ff);
+    c->rms_eps = bt_model_key_opt_f32(k, "attention.layer_norm_rms_epsilon", -1.0f, 0.0f, 1.0f);
+    if (k->status == BT_OK && c->rms_eps < 0.0f) {
+        bt_model_key_fail(k, BT_E_BADFILE, "the key %s.attention.layer_norm_rms_epsilon is missing",
+                          k->architecture);
+    }
+}
+
+static void read_heads(bt_model_keys *k, bt_model_config *c)
+{
+    bt_model_key_per_layer(k, "attention.head_count", c->n_layers, 1, BT_HEADS_MAX, c->n_heads);
+    if (bt_model_has_key(k, "attention.head_count_kv")) {
+        bt_model_key_per_layer(k, "attention.head_count_kv", c->n_layers, 1, BT_HEADS_MAX,
+                               c->n_kv_heads);
+    } else {
+        memcpy(c->n_kv_heads, c->n_heads, sizeof c->n_kv_heads);
+    }
+    for (uint32_t i = 0; i < c->n_layers && k->status == BT_OK; i++) {
+        if (c->n_heads[i] % c->n_kv_heads[i] != 0) {
+            bt_model_key_fail(k, BT_E_BADFILE, "layer %u has %u heads and %u heads of keys, which "
+                              "must divide them", i, c->n_heads[i], c->n_kv_heads[i]);
+        }
+    }
+    if (k->status != BT_OK) {
+        return;
+    }
+    if (!bt_model_has_key(k, "attention.key_length") && c->n_embd % c->n_heads[0] != 0) {
+        bt_model_key_fail(k, BT_E_BADFILE, "%s.embedding_length %u is not a multiple of %u heads, "
+                          "and %s.attention.key_length is missing", k->architecture, c->n_embd,
+                          c->n_heads[0], k->architecture);
+    }
+    const uint32_t usual = c->n_embd / c->n_heads[0];
+    c->head_dim_k = bt_model_key_opt_u32(k, "attention.key_length", usual, 1, HEAD_DIM_MAX);
+    c->head_dim_v = bt_model_key_opt_u32(k, "attention.value_length", usual, 1, HEAD_DIM_MAX);
+    if (k->status == BT_OK && (c->head_dim_k == 0 || c->head_dim_k > HEAD_DIM_MAX ||
+                               c->head_dim_v == 0 || c->head_dim_v > HEAD_DIM_MAX)) {
+        bt_model_key_fail(k, BT_E_BADFILE, "heads of %u and %u values, at most %d are supported",
+                          c->head_dim_k, c->head_dim_v, HEAD_DIM_MAX);
+    }
+    c->attention_scale = 1.0f / sqrtf((float)c->head_dim_k);
+}
+
+static void read_scaling_type(bt_model_keys *k, bt_model_config *c)
+{
+    char name[KEY_MAX];
+    bt_gguf_string type = { "linear", 6 };
+    if (bt_model_has_key(k, "rope.scaling.type")) {
+        k->status = bt_gguf_get_string(k->file, full_key(k, "rope.scaling.type", name), &type,
+                                       k->err);
+    }
+    if (k->status != BT_OK) {
+        return;
+    }
+    if (text_is(type, "none")) {
+        c->rope_scaling = BT_ROPE_PLAIN;
+    } else if (text_is(type, "linear")) {
+        c->rope_scaling = BT_ROPE_LINEAR;
+    } else if (text_is(type, "yarn")) {
+        c->rope_scaling = BT_ROPE_YARN;
+    } else if (text_is(type, "longrope")) {
+        c->rope_scaling = BT_ROPE_LONG;
+    } else {
+        char shown[32];
+        copy_text(type, shown, sizeof shown);
+        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s.rope.scaling.type is '%s'; none, linear, yarn and "
+                          "longrope are supported", k->architecture, shown);
+    }
+}
+
+static void read_rope(bt_model_keys *k, bt_model_config *c)
+{
+    if (k->status != BT_OK) {
+        return;
+    }
+    c->n_rot = bt_model_key_opt_u32(k, "rope.dimension_count", c->head_dim_k, 2, c->head_dim_k);
+    if (k->status == BT_OK && (c->n_rot % 2 != 0 || c->n_rot < 2)) {
+        bt_model_key_fail(k, BT_E_BADFILE, "%u values of each head are rotated (%s.rope."
+                          "dimension_count); the number must be even", c->n_rot, k->architecture);
+    }
+    c->rope_base = bt_model_key_opt_f32(k, "rope.freq_base", 10000.0f, 1.0f, 1e30f);
+    c->rope_base_swa = c->rope_base;
+    read_scaling_type(k, c);
+    const char *factor = bt_model_has_key(k, "rope.scaling.factor") ? "rope.scaling.factor"
+                                                                    : "rope.scale_linear";
+    c->rope_factor = bt_model_key_opt_f32(k, factor, 1.0f, 0.0f, 1e6f);
+    if (c->rope_factor <= 0.0f || c->rope_scaling == BT_ROPE_PLAIN) {
+        c->rope_factor = 1.0f;
+    }
+    c->rope_attn_factor = bt_model_key_opt_f32(k, "rope.scaling.attn_factor", 1.0f, 0.0f, 1e6f);
+    c->rope_ctx_original = bt_model_key_opt_u32(k, "rope.scaling.original_context_length",
+                                                c->n_ctx_train, 1, BT_CONTEXT_MAX);
+}
+
+/* Rows of the embedding are the vocabulary; a tokenizer in the file must agree. */
+static void read_vocabulary(bt_model_keys *k, bt_model_config *c)
+{
+    const bt_gguf_tensor *table = bt_gguf_tensor_find(k->file, "token_embd.weight");
+    const bt_gguf_pair *tokens = bt_gguf_find(k->file, "tokenizer.ggml.tokens");
+    uint64_t n = 0;
+    if (table) {
+        n = table->ne[1];
+    } else if (tokens && tokens->type == BT_GGUF_ARRAY) {
+        n = tokens->count;
+    } else {
+        n = bt_model_key_u32(k, "vocab_size", 1, BT_VOCAB_MAX);
+    }
+    if (n == 0 || n > BT_VOCAB_MAX) {
+        bt_model_key_fail(k, BT_E_BADFILE, "a vocabulary of %llu tokens; 1 to %u are supported",
+                          (unsigned long long)n, BT_VOCAB_MAX);
+    }
+    if (table && tokens && tokens->type == BT_GGUF_ARRAY && tokens->count != n) {
+        bt_model_key_fail(k, BT_E_BADFILE, "the tokenizer has %llu tokens, but token_embd.weight has "
+                          "%llu rows", (unsigned long long)tokens->count, (unsigned long long)n);
+    }
+    c->n_vocab = k->status == BT_OK ? (uint32_t)n : 0;
+}
+
+static void count_tensors(const bt_gguf *file, bt_model_config *c)
+{
+    for (uint32_t i = 0; i < bt_gguf_tensor_count(file); i++) {
+        c->n_params += bt_gguf_tensor_at(file, i)->n_elems;
+        c->weight_bytes += bt_gguf_tensor_at(file, i)->size_bytes;
+    }
+}
+
+/* Rows wider than the limit could only come from a made-up file. */
+static void check_widths(bt_model_keys *k, const bt_model_config *c)
+{
+    const uint32_t dim = c->head_dim_k > c->head_dim_v ? c->head_dim_k : c->head_dim_v;
+    for (uint32_t i = 0; i < c->n_layers && k->status == BT_OK; i++) {
+        if ((uint64_t)c->n_heads[i] * dim > BT_WIDTH_MAX) {
+            bt_model_key_fail(k, BT_E_BADFILE, "layer %u has %u heads of %u values: more than %u in "
+                              "all", i, c->n_heads[i], dim, BT_WIDTH_MAX);
+        }
+    }
+}
+
+static void refuse_experts(bt_model_keys *k)
+{
+    const uint32_t n = bt_model_key_opt_u32(k, "expert_count", 0, 0, UINT32_MAX);
+    if (k->status == BT_OK && n > 0) {
+        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s.expert_count is %u: mixtures of experts of "
+                          "architecture '%s' are not supported yet", k->architecture, n,
+                          k->architecture);
+    }
+}
+
+bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config, bt_error *err)
+{
+    bt_gguf_string name = { "", 0 };
+    const bt_model_family *family = NULL;
+    bt_model_config c = { 0 };
+    BT_TRY(bt_gguf_get_string(file, "general.architecture", &name, err));
+    copy_text(name, c.architecture, sizeof c.architecture);
+    BT_TRY(bt_model_family_find(c.architecture, &family, err));
+    const bt_gguf_pair *title = bt_gguf_find(file, "general.name");
+    if (title && title->type == BT_GGUF_STRING) {
+        BT_TRY(bt_gguf_get_string(file, "general.name", &name, err));
+        copy_text(name, c.name, sizeof c.name);
+    }
+    bt_model_keys k = { .file = file, .architecture = c.architecture, .err = err };
+    refuse_experts(&k);
+    read_sizes(&k, &c);
+    read_heads(&k, &c);
+    read_rope(&k, &c);
+    read_vocabulary(&k, &c);
+    check_widths(&k, &c);
+    c.rope_style = family->rope_style;
+    if (k.status == BT_OK && family->configure) {
+        family->configure(&k, &c);
+    }
+    if (k.status != BT_OK) {
+        return k.status;
+    }
+    count_tensors(file, &c);
+    *ret_config = c;
+    return BT_OK;
+}

@@ -1,0 +1,97 @@
+/* Gemma 3, text: sliding layers between full ones, each with angles of its own; norms before and
+ * behind both blocks. docs/models/gemma3.md tells it in words, docs/models/gemma3.py in numpy; this
+ * file keeps their order. */
+#include <math.h>
+
+#include "model/family.h"
+
+enum { USUAL_PERIOD = 6, LAYERS_OF_27B = 62 };
+
+/* Which layers slide: every n-th does not, or one flag per layer. */
+static void read_pattern(bt_model_keys *k, bt_model_config *c)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    uint32_t flags[BT_LAYERS_MAX] = { 0 };
+    if (bt_model_key_is_array(k, key)) {
+        bt_model_key_per_layer(k, key, c->n_layers, 0, 1, flags);
+    } else {
+        const uint32_t period = bt_model_key_opt_u32(k, key, USUAL_PERIOD, 0, BT_LAYERS_MAX);
+        for (uint32_t i = 0; i < c->n_layers; i++) {
+            flags[i] = period == 0 || i % period != period - 1;
+        }
+    }
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        c->slides[i] = c->window != 0 && flags[i] != 0;
+    }
+}
+
+static void configure(bt_model_keys *k, bt_model_config *c)
+{
+    c->window = bt_model_key_opt_u32(k, "attention.sliding_window", 0, 0, BT_CONTEXT_MAX);
+    read_pattern(k, c);
+    c->rope_base_swa = bt_model_key_opt_f32(k, "rope.freq_base_swa", 10000.0f, 1.0f, 1e30f);
+    c->logit_softcap = bt_model_key_opt_f32(k, "final_logit_softcapping", 0.0f, 0.0f, 1e6f);
+    /* The largest model alone scales by its width per head, which is not the width of a head. */
+    const float size = c->n_layers == LAYERS_OF_27B ? (float)c->n_embd / (float)c->n_heads[0]
+                                                    : (float)c->head_dim_k;
+    c->attention_scale = 1.0f / sqrtf(size);
+}
+
+static float embed_scale(const bt_model_config *c)
+{
+    return sqrtf((float)c->n_embd);
+}
+
+static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bt_model_layer *to)
+{
+    to->attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
+    bt_model_load_qkv(l, c, layer, false, to);
+    to->q_norm = bt_model_load_vector(l, c->head_dim_k, "blk.%u.attn_q_norm.weight", layer);
+    to->k_norm = bt_model_load_vector(l, c->head_dim_k, "blk.%u.attn_k_norm.weight", layer);
+    to->out = bt_model_load_matrix(l, c->n_heads[layer] * c->head_dim_v, c->n_embd,
+                                   "blk.%u.attn_output.weight", layer);
+    to->post_attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.post_attention_norm.weight",
+                                              layer);
+    to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.ffn_norm.weight", layer);
+    bt_model_load_ffn(l, c, layer, to);
+    to->post_ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.post_ffw_norm.weight", layer);
+}
+
+static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
+{
+    const bt_model_config *c = &m->config;
+    const bt_model_layer *w = &m->layers[i];
+    const bt_model_rope *rope = bt_model_rope_of(m, i);
+    bt_model_rows r = bt_model_rows_of(c, &s->all, i);
+
+    bt_rmsnorm(t, .x = r.x, .w = w->attn_norm, .y = r.h, .eps = c->rms_eps);
+    bt_model_put_qkv(t, w, r.h, r.qkv);
+    bt_head_norm(t, .x = r.q, .w = w->q_norm, .n_heads = c->n_heads[i], .eps = c->rms_eps);
+    bt_head_norm(t, .x = r.k, .w = w->k_norm, .n_heads = c->n_kv_heads[i], .eps = c->rms_eps);
+    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    r = bt_model_put_kv(t, m, s, &r, i, push);
+    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
+                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale,
+                 .window = c->slides[i] ? c->window : 0);
+    bt_linear(t, .x = r.a, .y = r.o, .w = { w->out });
+    bt_rmsnorm(t, .x = r.o, .w = w->post_attn_norm, .y = r.x, .eps = c->rms_eps, .add = true);
+
+    bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
+    bt_linear(t, .x = r.h, .y = r.gate_up, .w = { w->gate, w->up });
+    bt_glu(t, .gate = r.gate, .up = r.up, .y = r.g, .act = BT_ACT_GELU_TANH);
+    bt_linear(t, .x = r.g, .y = r.o, .w = { w->down });
+    bt_rmsnorm(t, .x = r.o, .w = w->post_ffn_norm, .y = r.x, .eps = c->rms_eps, .add = true);
+}
+
+const bt_model_family bt_model_family_gemma3 = {
+    .name = "gemma3",
+    .norms_behind = true,
+    .rope_style = BT_ROPE_NEOX,
+    .embed_scale = embed_scale,
+    .configure = configure,
+    .load = load,
+    .layer = layer,
+};

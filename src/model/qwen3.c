@@ -1,0 +1,57 @@
+/* Qwen3, dense: q and k are normed head by head before they are rotated. docs/models/qwen3.md tells
+ * it in words, docs/models/qwen3.py in numpy; this file keeps their order. */
+#include "model/family.h"
+
+static void configure(bt_model_keys *k, bt_model_config *c)
+{
+    if (c->n_rot != c->head_dim_k) {
+        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s rotates all %u values of a head, not %u",
+                          k->architecture, c->head_dim_k, c->n_rot);
+    }
+}
+
+static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bt_model_layer *to)
+{
+    to->attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
+    bt_model_load_qkv(l, c, layer, false, to);
+    to->q_norm = bt_model_load_vector(l, c->head_dim_k, "blk.%u.attn_q_norm.weight", layer);
+    to->k_norm = bt_model_load_vector(l, c->head_dim_k, "blk.%u.attn_k_norm.weight", layer);
+    to->out = bt_model_load_matrix(l, c->n_heads[layer] * c->head_dim_v, c->n_embd,
+                                   "blk.%u.attn_output.weight", layer);
+    to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.ffn_norm.weight", layer);
+    bt_model_load_ffn(l, c, layer, to);
+}
+
+static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
+{
+    const bt_model_config *c = &m->config;
+    const bt_model_layer *w = &m->layers[i];
+    const bt_model_rope *rope = bt_model_rope_of(m, i);
+    bt_model_rows r = bt_model_rows_of(c, &s->all, i);
+
+    bt_rmsnorm(t, .x = r.x, .w = w->attn_norm, .y = r.h, .eps = c->rms_eps);
+    bt_model_put_qkv(t, w, r.h, r.qkv);
+    bt_head_norm(t, .x = r.q, .w = w->q_norm, .n_heads = c->n_heads[i], .eps = c->rms_eps);
+    bt_head_norm(t, .x = r.k, .w = w->k_norm, .n_heads = c->n_kv_heads[i], .eps = c->rms_eps);
+    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    r = bt_model_put_kv(t, m, s, &r, i, push);
+    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
+                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale);
+    bt_linear(t, .x = r.a, .y = r.x, .w = { w->out }, .add = true);
+
+    bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
+    bt_linear(t, .x = r.h, .y = r.gate_up, .w = { w->gate, w->up });
+    bt_glu(t, .gate = r.gate, .up = r.up, .y = r.g, .act = BT_ACT_SILU);
+    bt_linear(t, .x = r.g, .y = r.x, .w = { w->down }, .add = true);
+}
+
+const bt_model_family bt_model_family_qwen3 = {
+    .name = "qwen3",
+    .rope_style = BT_ROPE_NEOX,
+    .configure = configure,
+    .load = load,
+    .layer = layer,
+};
