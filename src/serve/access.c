@@ -1,0 +1,203 @@
+#include "serve/access.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+
+enum { KEYS_MAX = 1024, KEY_BYTES_MAX = 512 };
+
+/* ---- names ---- */
+
+/* The name in "name:port" or "[v6]:port", without brackets. */
+static size_t name_of(const char *authority, const char **ret_name)
+{
+    if (authority[0] == '[') {
+        *ret_name = authority + 1;
+        return strcspn(authority + 1, "]");
+    }
+    *ret_name = authority;
+    return strcspn(authority, ":");
+}
+
+static bool name_is(const char *name, size_t size, const char *wanted)
+{
+    return strlen(wanted) == size && strncasecmp(name, wanted, size) == 0;
+}
+
+static bool is_loopback_v4(const char *name, size_t size)
+{
+    unsigned a, b, c, d;
+    char copy[16], after;
+    if (size >= sizeof copy) {
+        return false;
+    }
+    memcpy(copy, name, size);
+    copy[size] = '\0';
+    return sscanf(copy, "%3u.%3u.%3u.%3u%c", &a, &b, &c, &d, &after) == 4 && a == 127 && b < 256 &&
+           c < 256 && d < 256;
+}
+
+bool bt_access_is_local(const char *authority)
+{
+    const char *name;
+    const size_t size = name_of(authority, &name);
+    static const char suffix[] = ".localhost";
+    const size_t n = sizeof suffix - 1;
+    return name_is(name, size, "localhost") || name_is(name, size, "::1") ||
+           is_loopback_v4(name, size) ||
+           (size > n && strncasecmp(name + size - n, suffix, n) == 0);
+}
+
+bool bt_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured)
+{
+    if (!host || !bound_to_loopback || bt_access_is_local(host)) {
+        return true;
+    }
+    const char *name, *own;
+    const size_t size = name_of(host, &name);
+    const size_t own_size = name_of(configured, &own);
+    return size == own_size && strncasecmp(name, own, size) == 0;
+}
+
+static bool listed(const char *origin, const char *origins)
+{
+    const size_t size = strlen(origin);
+    for (const char *at = origins; *at;) {
+        at += strspn(at, ", ");
+        const size_t n = strcspn(at, ", ");
+        if (n == size && strncasecmp(at, origin, n) == 0) {
+            return true;
+        }
+        at += n;
+    }
+    return false;
+}
+
+static bool names_localhost(const char *origins)
+{
+    return !origins || listed("localhost", origins);
+}
+
+bool bt_access_origin_allowed(const char *origin, const char *host, const char *origins)
+{
+    if (origins && listed("*", origins)) {
+        return true;
+    }
+    if (origins && listed(origin, origins)) {
+        return true;
+    }
+    const char *authority = strstr(origin, "://");
+    if (!authority) {
+        return false;                      /* "null": a sandboxed frame or a file */
+    }
+    authority += 3;
+    if (host && strcasecmp(authority, host) == 0) {
+        return true;
+    }
+    return names_localhost(origins) && bt_access_is_local(authority);
+}
+
+/* ---- keys ---- */
+
+static bt_status add_key(bt_access_keys *k, const char *text, size_t size, bt_error *err)
+{
+    if (size == 0) {
+        return BT_OK;
+    }
+    if (size > KEY_BYTES_MAX || k->count == KEYS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "API keys: at most %d keys of at most %d bytes", KEYS_MAX,
+                       KEY_BYTES_MAX);
+    }
+    char **keys = bt_realloc(BT_MEM_serve, k->keys, (k->count + 1) * sizeof *keys);
+    if (!keys) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for API keys");
+    }
+    k->keys = keys;
+    char *copy = bt_strndup(BT_MEM_serve, text, size);
+    if (!copy) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for API keys");
+    }
+    k->keys[k->count++] = copy;
+    return BT_OK;
+}
+
+bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err)
+{
+    for (const char *at = list; *at;) {
+        at += strspn(at, ", \t");
+        const size_t n = strcspn(at, ", \t");
+        BT_TRY(add_key(k, at, n, err));
+        at += n;
+    }
+    return BT_OK;
+}
+
+bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error *err)
+{
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        return bt_fail(err, BT_E_IO, "the API key file '%s' cannot be read: %s", path, strerror(errno));
+    }
+    char line[KEY_BYTES_MAX + 64];
+    bt_status status = BT_OK;
+    const size_t before = k->count;
+    while (status == BT_OK && fgets(line, sizeof line, file)) {
+        const char *at = line + strspn(line, " \t");
+        const size_t n = strcspn(at, " \t\r\n");
+        if (at[0] != '#') {
+            status = add_key(k, at, n, err);
+        }
+    }
+    fclose(file);
+    if (status == BT_OK && k->count == before) {
+        /* An empty file must not mean "no key is asked for". */
+        return bt_fail(err, BT_E_BADINPUT, "the API key file '%s' holds no key", path);
+    }
+    return status;
+}
+
+void bt_access_keys_done(bt_access_keys *k)
+{
+    for (size_t i = 0; i < k->count; i++) {
+        bt_free(k->keys[i]);
+    }
+    bt_free(k->keys);
+    *k = (bt_access_keys){ 0 };
+}
+
+/* Always walks the whole of what the client sent. */
+static unsigned differs(const char *key, const char *given, size_t given_size)
+{
+    const size_t size = strlen(key);
+    unsigned difference = size != given_size;
+    for (size_t i = 0; i < given_size; i++) {
+        difference |= (unsigned char)given[i] ^ (unsigned char)key[size ? i % size : 0];
+    }
+    return difference;
+}
+
+bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key)
+{
+    const char *given = x_api_key;
+    if (authorization) {
+        given = authorization;
+        if (strncasecmp(given, "Bearer ", 7) == 0) {
+            given += 7 + strspn(given + 7, " ");
+        }
+    }
+    if (k->count == 0) {
+        return true;
+    }
+    if (!given) {
+        return false;
+    }
+    const size_t size = strlen(given);
+    unsigned valid = 0;
+    for (size_t i = 0; i < k->count; i++) {
+        valid |= differs(k->keys[i], given, size) == 0;
+    }
+    return valid != 0;
+}

@@ -1,0 +1,87 @@
+/* serve/body.h - the body of a completion request, from bytes to a struct.
+ *
+ * Pure functions: no engine, no tokenizer, no clock. What can be said to be wrong without them is
+ * said here, naming the field; fields that are unknown or that change nothing (user, metadata,
+ * exotic samplers) are ignored; features that would change the answer and are not there (tools,
+ * grammars, JSON schemas) are refused, never ignored.
+ *
+ * Lifetime: init, parse, done; texts point into the parsed JSON, which the body owns.
+ * Threads:  owned by one.
+ */
+#ifndef BT_SERVE_BODY_H
+#define BT_SERVE_BODY_H
+
+#include "base/limits.h"
+#include "engine/engine.h"
+#include "serve/fields.h"
+#include "text/chat.h"
+
+typedef enum {
+    BT_SHAPE_CHAT,         /* /v1/chat/completions */
+    BT_SHAPE_TEXT,         /* /v1/completions */
+    BT_SHAPE_NATIVE        /* /completion */
+} bt_shape;
+
+/* A bias for one token id, or (text != NULL) for every token of a text. */
+typedef struct {
+    const char *text;
+    size_t      size;
+    uint32_t    id;
+    float       bias;
+} bt_body_bias;
+
+/* What a server was started with; requests override it. */
+typedef struct {
+    bt_sampler_options sampling;       /* bias unused */
+    int64_t  n_predict;                /* -1: until the context is full */
+    int32_t  ping_interval_s;          /* <= 0: none */
+    uint32_t n_parallel;               /* ceiling for `n` */
+    bt_prefill_policy policy;
+} bt_body_defaults;
+
+typedef struct {
+    bt_shape shape;
+    json_t  *root;
+
+    bt_sampler_options sampling;
+    int64_t  n_predict;
+    uint32_t n;                        /* choices per prompt */
+    bool     seed_given;
+    bool     ignore_eog, no_cache, special;
+    bt_stop  stops[BT_STOPS_MAX];
+    uint32_t n_stops;
+    bt_body_bias *bias;
+    size_t   n_bias;
+
+    bool     want_logprobs;
+    uint32_t n_logprobs;
+    bool     stream, include_usage, timings_per_token, return_progress, return_tokens, echo;
+    int32_t  ping_interval_s;
+    bt_prefill_where  where;
+    bt_prefill_policy policy;
+
+    /* BT_SHAPE_CHAT */
+    bt_chat_message *messages;
+    size_t   n_messages;
+    bool     continue_final;           /* the last assistant message is to be continued */
+    bool     add_generation_prompt;
+    bt_buf   joined;                   /* contents that came in several parts */
+    size_t  *joined_at;                /* [n_messages], SIZE_MAX: not joined */
+
+    /* BT_SHAPE_TEXT, BT_SHAPE_NATIVE: each a string, or an array of ids and strings */
+    const json_t *prompts[BT_PROMPTS_MAX];
+    uint32_t n_prompts;
+    bool     prompts_are_list;         /* answered by an array (native) */
+} bt_body;
+
+void bt_body_init(bt_body *b);
+void bt_body_done(bt_body *b);
+/* false: `problem` says what is wrong. */
+bool bt_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
+                   const bt_body_defaults *defaults, bt_problem *problem);
+/* The messages alone, from a parsed object (/apply-template). */
+bool bt_body_read_messages(bt_body *b, const bt_fields *f);
+/* One prompt: a string, or an array of ids and strings. A problem when it is anything else. */
+bool bt_body_prompt_check(const bt_fields *f, const char *name, const json_t *value);
+
+#endif

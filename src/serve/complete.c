@@ -1,0 +1,368 @@
+/* Completions: one body, its prompts, its run, and the answer as a whole or as events.
+ *
+ * A stream's headers are held back until something has been generated, or until HOLD_MS have
+ * passed: a failure before that is an ordinary HTTP error, one after it an event in the stream.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "serve/http.h"
+#include "serve/run.h"
+#include "serve/shape.h"
+
+enum { HOLD_MS = 2000, WAIT_MS = 1000, BLOCK_BYTES = 16384 };
+
+typedef struct {
+    bt_server     *server;
+    bt_connection *connection;
+    bt_body        body;
+    bt_prompts     prompts;
+    bt_run        *run;
+    bt_answer_head head;
+    /* streams */
+    bt_buf         out;                /* events not sent yet, from `sent` on */
+    size_t         sent;
+    double         wrote_ms;           /* when something last went into `out` */
+    bool           done, broken;
+    uint8_t        begun[(BT_PARALLEL_MAX * BT_PROMPTS_MAX + 7) / 8];
+} completion;
+
+static void log_answer(const completion *c)
+{
+    for (uint32_t i = 0; c->run && bt_log_wants(BT_LOG_DEBUG) && i < bt_run_count(c->run); i++) {
+        const bt_choice *choice = bt_run_choice(c->run, i);
+        const bt_request_stats *s = &choice->stats;
+        bt_log(BT_LOG_DEBUG, "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
+               "prompt_ms %.1f predicted_ms %.1f place %d bytes %" PRIu64 " finish %d", c->head.id, i,
+               s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms, s->prompt_ms,
+               s->predicted_ms, (int)s->prefill.place, s->prefill.bytes, (int)choice->finish);
+    }
+}
+
+static void close_completion(void *context)
+{
+    completion *c = context;
+    if (!c) {
+        return;
+    }
+    log_answer(c);
+    bt_run_close(c->run);
+    bt_prompts_done(&c->prompts);
+    bt_body_done(&c->body);
+    bt_buf_done(&c->out);
+    bt_free(c);
+}
+
+static bt_body_defaults defaults_of(const bt_exchange *x)
+{
+    const bt_server_options *o = &x->server->o;
+    return (bt_body_defaults){
+        .sampling = o->sampling,
+        .n_predict = o->n_predict,
+        .ping_interval_s = o->ping_interval_s,
+        .n_parallel = bt_engine_options_of(x->serving->engine)->n_parallel,
+        .policy = o->policy,
+    };
+}
+
+static completion *open_completion(bt_exchange *x, bt_shape shape, bt_problem *problem)
+{
+    completion *c = bt_alloc_zero(BT_MEM_serve, 1, sizeof *c);
+    if (!c) {
+        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        return NULL;
+    }
+    c->server = x->server;
+    c->connection = x->connection;
+    bt_body_init(&c->body);
+    bt_prompts_init(&c->prompts);
+    bt_buf_init(&c->out, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
+    const bt_body_defaults defaults = defaults_of(x);
+    if (bt_body_parse(&c->body, shape, bt_buf_text(&x->body), x->body.size, &defaults, problem) &&
+        bt_prompts_make(&c->prompts, &c->body, x->serving, problem)) {
+        const bt_run_options options = {
+            .serving = x->serving, .body = &c->body, .prompts = &c->prompts,
+            .metrics = &x->server->metrics, .stopping = &x->server->cancelling,
+            .fd = x->connection->fd, .keep = !c->body.stream,
+        };
+        c->run = bt_run_open(&options, problem);
+    }
+    if (!c->run) {
+        close_completion(c);
+        return NULL;
+    }
+    bt_answer_head_init(&c->head, c->run);
+    return c;
+}
+
+/* The first problem of a choice; false if none has any. */
+static bool find_problem(const completion *c, bt_problem *ret_problem)
+{
+    for (uint32_t i = 0; i < bt_run_count(c->run); i++) {
+        if (bt_problem_is(&bt_run_choice(c->run, i)->problem)) {
+            *ret_problem = bt_run_choice(c->run, i)->problem;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void set_closing(bt_problem *problem)
+{
+    bt_problem_set(problem, 503, NULL, "the server is shutting down");
+}
+
+/* ---- whole ---- */
+
+static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
+{
+    bt_problem problem = { 0 };
+    while (!bt_run_ended(c->run)) {
+        bt_choice *choice;
+        bt_event event;
+        const bt_status status = bt_run_next(c->run, WAIT_MS, &choice, &event);
+        if (status == BT_E_CANCELLED) {
+            x->code = 499;                   /* nobody is there to be told; for log and metrics */
+            return MHD_NO;
+        }
+        if (status == BT_E_CLOSED) {
+            set_closing(&problem);
+            return bt_exchange_fail(x, &problem);
+        }
+    }
+    if (find_problem(c, &problem)) {
+        return bt_exchange_fail(x, &problem);
+    }
+    bt_buf out;
+    bt_json_writer w;
+    bt_buf_init(&out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
+    bt_json_writer_init(&w, &out);
+    bt_shape_whole(&c->head, c->run, &w);
+    return bt_exchange_answer(x, 200, "application/json; charset=utf-8", &out);
+}
+
+/* ---- events ---- */
+
+static bt_json_writer begin_event(completion *c)
+{
+    bt_json_writer w;
+    bt_buf_puts(&c->out, "data: ");
+    bt_json_writer_init(&w, &c->out);
+    return w;
+}
+
+static void end_event(completion *c)
+{
+    bt_buf_puts(&c->out, "\n\n");
+    c->wrote_ms = bt_clock_ms();
+}
+
+/* The first piece of a choice: the role, or the echoed prompt. */
+static void put_begin(completion *c, uint32_t index)
+{
+    const uint8_t bit = (uint8_t)(1u << (index % 8));
+    if ((c->begun[index / 8] & bit) || !bt_shape_has_begin(&c->head)) {
+        return;
+    }
+    c->begun[index / 8] |= bit;
+    bt_json_writer w = begin_event(c);
+    bt_shape_begin(&c->head, index, &w);
+    end_event(c);
+}
+
+static void put_failure(completion *c, const bt_problem *problem)
+{
+    bt_json_writer w = begin_event(c);
+    bt_problem_write(problem, &w);
+    end_event(c);
+    c->done = true;
+}
+
+static void put_last(completion *c)
+{
+    if (c->head.shape != BT_SHAPE_NATIVE) {
+        if (c->body.include_usage) {
+            bt_json_writer w = begin_event(c);
+            bt_shape_usage(&c->head, c->run, &w);
+            end_event(c);
+        }
+        bt_buf_puts(&c->out, "data: [DONE]");
+        end_event(c);
+    }
+    c->done = true;
+}
+
+static void put_token(completion *c, const bt_choice *choice, const bt_event *event)
+{
+    put_begin(c, choice->index);
+    if (bt_shape_has_token(&c->head, event)) {
+        bt_json_writer w = begin_event(c);
+        bt_shape_token(&c->head, choice, event, &w);
+        end_event(c);
+    }
+}
+
+static void put_end(completion *c, const bt_choice *choice, const bt_event *event)
+{
+    const bool last = bt_run_ended(c->run);
+    put_begin(c, choice->index);
+    if (event->text_size > 0 && c->head.shape != BT_SHAPE_NATIVE) {
+        bt_json_writer w = begin_event(c);
+        bt_shape_token(&c->head, choice, event, &w);
+        end_event(c);
+    }
+    bt_json_writer w = begin_event(c);
+    bt_shape_end(&c->head, c->run, choice, event, last, &w);
+    end_event(c);
+    if (last) {
+        put_last(c);
+    }
+}
+
+static void put_progress(completion *c, const bt_choice *choice, const bt_event *event)
+{
+    put_begin(c, choice->index);
+    bt_json_writer w = begin_event(c);
+    bt_shape_progress(&c->head, choice, event, &w);
+    end_event(c);
+}
+
+/* false: the run has failed and *problem says why; nothing was written for this event. */
+static bool put(completion *c, const bt_choice *choice, const bt_event *event, bt_problem *problem)
+{
+    if (event->kind == BT_EVENT_TOKEN) {
+        put_token(c, choice, event);
+    } else if (event->kind == BT_EVENT_END) {
+        if (find_problem(c, problem)) {
+            return false;
+        }
+        put_end(c, choice, event);
+    } else if (c->body.return_progress) {
+        put_progress(c, choice, event);
+    }
+    return true;
+}
+
+/* Waits up to wait_ms for one event and writes it. false: over, with a problem. */
+static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
+{
+    bt_choice *choice;
+    bt_event event;
+    const bt_status status = bt_run_next(c->run, wait_ms, &choice, &event);
+    if (status == BT_OK) {
+        return put(c, choice, &event, problem);
+    }
+    if (status == BT_E_CANCELLED) {
+        c->broken = true;
+        bt_problem_set(problem, 499, NULL, "the client is gone");
+        return false;
+    }
+    if (status == BT_E_CLOSED) {
+        set_closing(problem);
+        return false;
+    }
+    /* A choice that could not be submitted ends without an event. */
+    return !(bt_run_ended(c->run) && find_problem(c, problem));
+}
+
+static void put_ping(completion *c)
+{
+    bt_buf_puts(&c->out, ":");
+    end_event(c);
+}
+
+/* Fills `out` with at least one event or a ping. */
+static void fill(completion *c)
+{
+    const double interval_ms = c->body.ping_interval_s > 0 ? c->body.ping_interval_s * 1e3 : 0;
+    bt_buf_clear(&c->out);
+    c->sent = 0;
+    while (c->out.size == 0 && !c->done && !c->broken) {
+        const double left = interval_ms > 0 ? c->wrote_ms + interval_ms - bt_clock_ms() : WAIT_MS;
+        bt_problem problem = { 0 };
+        if (left <= 0) {
+            put_ping(c);
+        } else if (!advance(c, left < WAIT_MS ? (uint32_t)left + 1 : WAIT_MS, &problem) &&
+                   !c->broken) {
+            put_failure(c, &problem);
+        }
+    }
+}
+
+static ssize_t read_stream(void *context, uint64_t position, char *to, size_t capacity)
+{
+    completion *c = context;
+    (void)position;
+    if (c->sent == c->out.size) {
+        if (c->done) {
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        }
+        bt_connection_work(c->connection);
+        fill(c);
+        bt_connection_expect(c->server, c->connection, c->out.size);
+    }
+    if (c->broken || bt_buf_status(&c->out) != BT_OK) {
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    const size_t left = c->out.size - c->sent;
+    const size_t n = left < capacity ? left : capacity;
+    memcpy(to, c->out.data + c->sent, n);
+    c->sent += n;
+    return (ssize_t)n;
+}
+
+/* Until the first event that counts: false when the answer is an HTTP error after all. */
+static bool hold_headers(completion *c, bt_problem *problem)
+{
+    const double until = bt_clock_ms() + HOLD_MS;
+    while (c->out.size == 0 && !c->done) {
+        const double left = until - bt_clock_ms();
+        if (left <= 0) {
+            /* Queued or in a long prefill: the headers and a sign of life go out now. */
+            put_begin(c, 0);
+            put_ping(c);
+            return true;
+        }
+        if (!advance(c, (uint32_t)left + 1, problem)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum MHD_Result answer_stream(bt_exchange *x, completion *c)
+{
+    bt_problem problem = { 0 };
+    c->wrote_ms = bt_clock_ms();
+    if (!hold_headers(c, &problem)) {
+        const bool broken = c->broken;
+        close_completion(c);
+        x->code = 499;
+        return broken ? MHD_NO : bt_exchange_fail(x, &problem);
+    }
+    struct MHD_Response *response = MHD_create_response_from_callback(
+            MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, c, close_completion);
+    if (!response) {
+        close_completion(c);
+        return MHD_NO;
+    }
+    return bt_exchange_stream(x, response);
+}
+
+enum MHD_Result bt_complete_run(bt_exchange *x, bt_shape shape)
+{
+    bt_problem problem = { 0 };
+    completion *c = open_completion(x, shape, &problem);
+    if (!c) {
+        return bt_exchange_fail(x, &problem);
+    }
+    if (c->body.stream) {
+        return answer_stream(x, c);
+    }
+    const enum MHD_Result result = answer_whole(x, c);
+    close_completion(c);
+    return result;
+}

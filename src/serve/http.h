@@ -1,0 +1,107 @@
+/* serve/http.h - inside the server: one HTTP request, its connection, and how it is answered.
+ *
+ * libmicrohttpd runs one thread per connection, which calls the access handler (http.c), which
+ * calls a route (routes.c). A route may block: only its own client waits.
+ * A watcher thread ends connections whose deadline has passed: a client must send its request, or
+ * take what was written, within timeout_s (plus time for size at a very low rate). There is no
+ * deadline while the server itself works.
+ */
+#ifndef BT_SERVE_HTTP_H
+#define BT_SERVE_HTTP_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serve/access.h"
+#include "serve/body.h"
+#include "serve/metrics.h"
+#include "serve/problem.h"
+#include "serve/server.h"
+
+/* A client's connection; on the server's list from accept to close. */
+typedef struct bt_connection {
+    struct bt_connection *previous, *next;
+    int                   fd;
+    _Atomic double        deadline_ms;      /* bt_clock_ms(); 0: none */
+    bool                  ended;            /* shut down by the watcher */
+} bt_connection;
+
+struct bt_server {
+    bt_server_options o;                    /* texts are copies, freed by destroy */
+    bt_access_keys    keys;
+    struct MHD_Daemon *daemon;
+    int               listener;
+    bool              loopback;             /* bound to an address of this machine only */
+    uint32_t          port;
+    char              address[128];
+    int64_t           started;              /* Unix seconds */
+    bt_serving        serving;
+    atomic_bool       ready;                /* releases `serving` */
+    atomic_bool       closing;              /* new requests are refused */
+    atomic_bool       cancelling;           /* requests in work are given up */
+    atomic_uint       n_in_work;            /* exchanges that a route works on */
+    atomic_size_t     bodies_bytes;         /* held by all requests being received */
+    bt_serve_metrics  metrics;
+    pthread_mutex_t   lock;                 /* guards connections and watcher_stop */
+    pthread_cond_t    wake;
+    bt_connection    *connections;
+    bool              watcher_stop, watcher_runs;
+    pthread_t         watcher;
+};
+
+typedef struct bt_exchange {
+    bt_server     *server;
+    const bt_serving *serving;              /* NULL while loading */
+    struct MHD_Connection *mhd;
+    bt_connection *connection;
+    const char    *method, *path;           /* libmicrohttpd's, while the request lives */
+    const char    *rest;                    /* behind a route's path, for /v1/models/{id} */
+    bt_buf         body;
+    size_t         body_held;               /* counted in server->bodies_bytes */
+    bt_problem     problem;                 /* found before the body was complete */
+    bool           working;                 /* counted in n_in_work */
+    double         begun_ms;
+    int            code;                    /* answered, for the log */
+} bt_exchange;
+
+/* A route: answers through one of bt_exchange_answer, _fail, _stream. */
+typedef enum MHD_Result bt_route_run(bt_exchange *x);
+
+typedef struct {
+    const char   *path;                     /* "/v1/models/" with a slash: has a rest */
+    const char   *methods;                  /* "GET" or "POST" or "GET, POST" */
+    bool          is_public;                /* needs no key */
+    bool          while_loading;
+    bt_route_run *run;
+} bt_route;
+
+/* NULL: unknown path. *ret_rest: what follows a path that ends in a slash. */
+const bt_route *bt_routes_find(const char *path, const char **ret_rest);
+/* Completions of the three shapes (complete.c). */
+enum MHD_Result bt_complete_run(bt_exchange *x, bt_shape shape);
+
+/* Takes what is in `body` (leaves it empty). */
+enum MHD_Result bt_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body);
+enum MHD_Result bt_exchange_fail(bt_exchange *x, const bt_problem *problem);
+/* `response` is from a content reader; adds the headers of an event stream and destroys it. */
+enum MHD_Result bt_exchange_stream(bt_exchange *x, struct MHD_Response *response);
+/* Static bytes with an entity tag. */
+enum MHD_Result bt_exchange_file(bt_exchange *x, const char *type, const void *bytes, size_t size,
+                                 const char *tag);
+/* From now the client must move; 0 bytes: nothing is expected of it. */
+void bt_connection_expect(bt_server *s, bt_connection *c, size_t bytes);
+void bt_connection_work(bt_connection *c);
+const char *bt_exchange_header(const bt_exchange *x, const char *name);
+
+/* Callbacks for the daemon (http.c). */
+enum MHD_Result bt_http_access(void *cls, struct MHD_Connection *connection, const char *url,
+                               const char *method, const char *version, const char *upload,
+                               size_t *upload_size, void **state);
+void bt_http_completed(void *cls, struct MHD_Connection *connection, void **state,
+                       enum MHD_RequestTerminationCode code);
+void bt_http_connection(void *cls, struct MHD_Connection *connection, void **state,
+                        enum MHD_ConnectionNotificationCode code);
+void *bt_http_watch(void *server);
+
+#endif

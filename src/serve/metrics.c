@@ -1,0 +1,265 @@
+#include "serve/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* 1 ms to 2 minutes: below lies a cached prompt on a small model, above a long prompt on a slow
+ * machine. Steps of about two, so that a quantile is known within a factor of two everywhere. */
+static const double bounds[BT_HISTOGRAM_BOUNDS] = {
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5, 15, 45, 120
+};
+
+void bt_histogram_add(bt_histogram *h, double seconds)
+{
+    size_t i = 0;
+    if (!(seconds >= 0)) {
+        seconds = 0;
+    }
+    while (i < BT_HISTOGRAM_BOUNDS && seconds > bounds[i]) {
+        i++;
+    }
+    h->counts[i]++;
+    h->sum += seconds;
+}
+
+static void merge(bt_histogram *to, const bt_histogram *from)
+{
+    for (size_t i = 0; i <= BT_HISTOGRAM_BOUNDS; i++) {
+        to->counts[i] += from->counts[i];
+    }
+    to->sum += from->sum;
+}
+
+void bt_serve_metrics_init(bt_serve_metrics *m)
+{
+    memset(m, 0, sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+void bt_serve_metrics_done(bt_serve_metrics *m)
+{
+    pthread_mutex_destroy(&m->lock);
+}
+
+void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s, const bt_histogram *gaps,
+                             bool client_gone)
+{
+    const bt_prefill_report *p = &s->prefill;
+    pthread_mutex_lock(&m->lock);
+    bt_histogram_add(&m->queue, s->queue_ms / 1e3);
+    if (s->n_predicted > 0) {
+        bt_histogram_add(&m->first_token, s->first_token_ms / 1e3);
+    }
+    merge(&m->gap, gaps);
+    if ((unsigned)p->place < BT_LEN(m->place)) {
+        m->place[p->place]++;
+    }
+    m->tokens_remote += p->n_remote;
+    m->tokens_local += p->n_local;
+    m->tokens_cached += p->n_cached;
+    m->fallbacks += p->fallback;
+    m->bytes_received += p->bytes;
+    m->exposed_seconds += p->exposed_ms / 1e3;
+    m->transfer_seconds += p->transfer_ms / 1e3;
+    m->clients_gone += client_gone;
+    m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
+    m->n_answers++;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void bt_serve_metrics_http(bt_serve_metrics *m, int code)
+{
+    pthread_mutex_lock(&m->lock);
+    uint32_t i = 0;
+    while (i < m->n_codes && m->codes[i].code != code) {
+        i++;
+    }
+    if (i == m->n_codes && i < BT_HTTP_CODES_MAX) {
+        m->codes[m->n_codes++].code = code;
+    }
+    if (i < BT_HTTP_CODES_MAX) {
+        m->codes[i].count++;
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
+uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engine)
+{
+    bt_engine_stats stats;
+    bt_engine_stats_get(engine, &stats);
+    pthread_mutex_lock(&m->lock);
+    const double each = m->n_answers ? m->answer_seconds / (double)m->n_answers : 1;
+    pthread_mutex_unlock(&m->lock);
+    const double wait = each * (double)(stats.n_waiting + 1) / (stats.n_parallel ? stats.n_parallel : 1);
+    return wait < 1 ? 1 : wait > 60 ? 60 : (uint32_t)ceil(wait);
+}
+
+/* ---- text ---- */
+
+static void head(bt_buf *to, const char *name, const char *kind, const char *help)
+{
+    bt_buf_printf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
+}
+
+static void whole(bt_buf *to, const char *name, const char *kind, const char *help, uint64_t value)
+{
+    head(to, name, kind, help);
+    bt_buf_printf(to, "%s %" PRIu64 "\n", name, value);
+}
+
+static void real(bt_buf *to, const char *name, const char *kind, const char *help, double value)
+{
+    head(to, name, kind, help);
+    bt_buf_printf(to, "%s %.9g\n", name, isfinite(value) ? value : 0.0);
+}
+
+static void histogram(bt_buf *to, const char *name, const char *help, const bt_histogram *h)
+{
+    uint64_t sum = 0;
+    head(to, name, "histogram", help);
+    for (size_t i = 0; i < BT_HISTOGRAM_BOUNDS; i++) {
+        sum += h->counts[i];
+        bt_buf_printf(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds[i], sum);
+    }
+    sum += h->counts[BT_HISTOGRAM_BOUNDS];
+    bt_buf_printf(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name,
+                  sum, name, h->sum, name, sum);
+}
+
+static void write_engine(const bt_engine *engine, bt_buf *to)
+{
+    bt_engine_stats s;
+    bt_engine_stats_get(engine, &s);
+    whole(to, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed.",
+          s.n_prompt_tokens - s.n_cached_tokens);
+    whole(to, "llamacpp:prompt_tokens_cached_total", "counter", "Prompt tokens found in the cache.",
+          s.n_cached_tokens);
+    real(to, "llamacpp:prompt_seconds_total", "counter", "Time spent on prompts.", s.prompt_seconds);
+    whole(to, "llamacpp:tokens_predicted_total", "counter", "Tokens generated.", s.n_predicted_tokens);
+    real(to, "llamacpp:tokens_predicted_seconds_total", "counter", "Time spent on generating.",
+         s.predicted_seconds);
+    whole(to, "llamacpp:n_decode_total", "counter", "Steps of the model.", s.n_steps);
+    whole(to, "llamacpp:n_tokens_max", "counter", "Longest sequence seen, in tokens.", s.n_tokens_max);
+    real(to, "llamacpp:n_busy_slots_per_decode", "gauge", "Tokens generated per step, on average.",
+         s.n_steps ? (double)s.n_predicted_tokens / (double)s.n_steps : 0);
+    real(to, "llamacpp:prompt_tokens_seconds", "gauge", "Fitted rate of prefill here, tokens/s.",
+         s.prefill_tokens_per_second);
+    real(to, "llamacpp:predicted_tokens_seconds", "gauge", "Fitted rate of decoding, tokens/s.",
+         s.decode_tokens_per_second);
+    whole(to, "llamacpp:requests_processing", "gauge", "Requests running.", s.n_running);
+    whole(to, "llamacpp:requests_deferred", "gauge", "Requests waiting.", s.n_waiting);
+    whole(to, "baton_requests_total", "counter", "Requests taken by the engine.", s.n_requests);
+    whole(to, "baton_requests_cancelled_total", "counter", "Requests cancelled.", s.n_cancelled);
+    whole(to, "baton_requests_failed_total", "counter", "Requests ended by an error.", s.n_errors);
+    whole(to, "baton_parallel", "gauge", "Requests that run at once at most.", s.n_parallel);
+    whole(to, "baton_kv_pages_used", "gauge", "KV pages in use, cached ones too.", s.kv_pages_used);
+    whole(to, "baton_kv_pages_cached", "gauge", "KV pages held only by the prefix cache.",
+          s.kv_pages_cached);
+    whole(to, "baton_kv_pages", "gauge", "KV pages in all.", s.kv_pages_total);
+    whole(to, "baton_kv_page_bytes", "gauge", "Bytes of a KV page.",
+          s.kv_token_bytes * BT_KV_PAGE_TOKENS);
+}
+
+typedef struct {
+    const char *name, *kind, *help;
+    double (*value)(const bt_prefill_worker_status *);
+} worker_series;
+
+static double worker_up(const bt_prefill_worker_status *w) { return w->state == BT_PREFILL_READY; }
+static double worker_prompts(const bt_prefill_worker_status *w) { return (double)w->n_prompts; }
+static double worker_tokens(const bt_prefill_worker_status *w) { return (double)w->n_tokens; }
+static double worker_bytes(const bt_prefill_worker_status *w) { return (double)w->n_bytes; }
+static double worker_fallbacks(const bt_prefill_worker_status *w) { return (double)w->n_fallbacks; }
+static double worker_lost(const bt_prefill_worker_status *w) { return (double)w->n_lost; }
+static double worker_corrupt(const bt_prefill_worker_status *w) { return (double)w->n_corrupt; }
+static double worker_busy(const bt_prefill_worker_status *w) { return (double)w->n_in_flight; }
+static double worker_goodput(const bt_prefill_worker_status *w) { return w->goodput_bytes_per_second; }
+static double worker_rate(const bt_prefill_worker_status *w) { return w->tokens_per_second; }
+static double worker_round_trip(const bt_prefill_worker_status *w) { return w->round_trip_ms / 1e3; }
+
+static const worker_series series[] = {
+    { "baton_worker_up", "gauge", "1 when the worker is ready.", worker_up },
+    { "baton_worker_prompts_total", "counter", "Prompts committed.", worker_prompts },
+    { "baton_worker_tokens_total", "counter", "Tokens committed.", worker_tokens },
+    { "baton_worker_bytes_total", "counter", "Bytes of committed rows.", worker_bytes },
+    { "baton_worker_fallbacks_total", "counter", "Prompts that ended elsewhere.", worker_fallbacks },
+    { "baton_worker_lost_total", "counter", "Connections lost.", worker_lost },
+    { "baton_worker_corrupt_total", "counter", "Frames or commits that did not hold.", worker_corrupt },
+    { "baton_worker_prompts_in_flight", "gauge", "Prompts given to it now.", worker_busy },
+    { "baton_worker_goodput_bytes_per_second", "gauge", "Rows arriving.", worker_goodput },
+    { "baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate },
+    { "baton_worker_round_trip_seconds", "gauge", "Smoothed round trip.", worker_round_trip },
+};
+
+static void write_workers(const bt_prefill *prefill, bt_buf *to)
+{
+    bt_prefill_status s;
+    bt_prefill_status_get(prefill, &s);
+    for (size_t i = 0; i < BT_LEN(series); i++) {
+        head(to, series[i].name, series[i].kind, series[i].help);
+        for (uint32_t worker = 0; worker < s.n_workers; worker++) {
+            bt_prefill_worker_status w;
+            bt_prefill_worker_status_get(prefill, worker, &w);
+            const double value = series[i].value(&w);
+            bt_buf_printf(to, "%s{worker=\"", series[i].name);
+            for (const char *c = w.address; *c; c++) {
+                bt_buf_printf(to, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c < ' ' ? ' ' : *c);
+            }
+            bt_buf_printf(to, "\"} %.15g\n", isfinite(value) ? value : 0.0);
+        }
+    }
+    whole(to, "baton_prefill_kept_local_total", "counter", "Prompts kept here by decision.", s.n_local);
+    whole(to, "baton_prefill_retries_total", "counter", "Prompts given to a second worker.",
+          s.n_retries);
+}
+
+static void write_own(const bt_serve_metrics *m, bt_buf *to)
+{
+    static const char *const places[] = { "local", "remote", "mixed", "cache" };
+    head(to, "baton_prefill_prompts_total", "counter", "Answered requests by place of their prefill.");
+    for (size_t i = 0; i < BT_LEN(places); i++) {
+        bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n", places[i],
+                      m->place[i]);
+    }
+    head(to, "baton_prefill_tokens_total", "counter", "Prompt tokens by where their rows came from.");
+    bt_buf_printf(to, "baton_prefill_tokens_total{place=\"local\"} %" PRIu64 "\n"
+                  "baton_prefill_tokens_total{place=\"remote\"} %" PRIu64 "\n"
+                  "baton_prefill_tokens_total{place=\"cache\"} %" PRIu64 "\n",
+                  m->tokens_local, m->tokens_remote, m->tokens_cached);
+    whole(to, "baton_prefill_fallbacks_total", "counter",
+          "Prompts meant for a worker and finished here.", m->fallbacks);
+    whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.", m->bytes_received);
+    real(to, "baton_prefill_transfer_seconds_total", "counter", "Time rows were under way.",
+         m->transfer_seconds);
+    real(to, "baton_prefill_exposed_seconds_total", "counter",
+         "Part of it that computing did not hide.", m->exposed_seconds);
+    whole(to, "baton_clients_gone_total", "counter", "Clients that left before their answer's end.",
+          m->clients_gone);
+    head(to, "baton_http_requests_total", "counter", "HTTP requests by status.");
+    for (uint32_t i = 0; i < m->n_codes; i++) {
+        bt_buf_printf(to, "baton_http_requests_total{code=\"%d\"} %" PRIu64 "\n", m->codes[i].code,
+                      m->codes[i].count);
+    }
+    histogram(to, "baton_time_to_first_token_seconds", "From request to first token.",
+              &m->first_token);
+    histogram(to, "baton_inter_token_seconds", "Between two tokens of an answer.", &m->gap);
+    histogram(to, "baton_queue_wait_seconds", "Waiting for a place.", &m->queue);
+}
+
+void bt_serve_metrics_write(bt_serve_metrics *m, const bt_engine *engine, const bt_prefill *prefill,
+                            bt_buf *to)
+{
+    head(to, "baton_build_info", "gauge", "Version of this program.");
+    bt_buf_puts(to, "baton_build_info{version=\"" BATON_VERSION "\"} 1\n");
+    whole(to, "baton_ready", "gauge", "1 when the model is loaded.", engine != NULL);
+    if (engine) {
+        write_engine(engine, to);
+    }
+    if (prefill) {
+        write_workers(prefill, to);
+    }
+    pthread_mutex_lock(&m->lock);
+    write_own(m, to);
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,200 @@
+#include "serve/prompt.h"
+
+#include <string.h>
+
+void bt_prompts_init(bt_prompts *p)
+{
+    *p = (bt_prompts){ 0 };
+}
+
+void bt_prompts_done(bt_prompts *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        bt_tokens_done(&p->tokens[i]);
+    }
+    bt_free(p->bias);
+    *p = (bt_prompts){ 0 };
+}
+
+/* ---- plain prompts ---- */
+
+static bool encode_text(const bt_serving *serving, const json_t *value, const bt_encode_options *o,
+                        bt_tokens *to, bt_problem *problem)
+{
+    bt_error err = { 0 };
+    const bt_status status = bt_tokenizer_encode(serving->tokenizer, json_string_value(value),
+                                                 json_string_length(value), o, to, &err);
+    if (status != BT_OK) {
+        bt_problem_set_status(problem, status, err.text);
+    }
+    return status == BT_OK;
+}
+
+static bool push_id(const bt_serving *serving, const json_t *value, const char *field, bt_tokens *to,
+                    bt_problem *problem)
+{
+    int64_t id = -1;
+    const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
+    if (!bt_json_whole(value, &id) || id < 0 || id >= (int64_t)n_vocab) {
+        bt_problem_set(problem, 400, field, "Field '%s': token id %lld is not in the vocabulary of "
+                       "%u tokens", field, (long long)id, n_vocab);
+        return false;
+    }
+    const bt_status status = bt_tokens_push(to, (uint32_t)id);
+    if (status != BT_OK) {
+        bt_problem_set_status(problem, status, "");
+    }
+    return status == BT_OK;
+}
+
+bool bt_prompt_encode(const bt_serving *serving, const json_t *value, const bt_encode_options *o,
+                      const char *field, bt_tokens *to, bt_problem *problem)
+{
+    if (json_is_string(value)) {
+        return encode_text(serving, value, o, to, problem);
+    }
+    bt_encode_options piece = *o;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        /* BOS belongs in front of everything, and only where text begins the prompt. */
+        piece.add_special = o->add_special && i == 0;
+        const bool ok = json_is_string(item) ? encode_text(serving, item, &piece, to, problem)
+                                             : push_id(serving, item, field, to, problem);
+        if (!ok) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- chat ---- */
+
+bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_prompt *ret_prompt,
+                      bt_problem *problem)
+{
+    if (!serving->chat) {
+        bt_problem_set(problem, 400, "messages", "this model cannot chat here: %s",
+                       serving->chat_reason ? serving->chat_reason : "no chat template");
+        return false;
+    }
+    const bt_chat_options options = { .add_generation_prompt = body->add_generation_prompt,
+                                      .continue_final = body->continue_final };
+    bt_error err = { 0 };
+    const bt_status status = bt_chat_render(serving->chat, body->messages, body->n_messages, &options,
+                                            ret_prompt, &err);
+    if (status != BT_OK) {
+        bt_problem_set_status(problem, status, err.text);
+    }
+    return status == BT_OK;
+}
+
+/* The template may write BOS itself, and the tokenizer may add one: one is enough. */
+static void drop_double_bos(const bt_tokenizer *tokenizer, bt_tokens *tokens)
+{
+    const uint32_t bos = bt_tokenizer_bos(tokenizer);
+    if (bos != BT_TOKEN_NONE && tokens->count >= 2 && tokens->ids[0] == bos &&
+        tokens->ids[1] == bos) {
+        tokens->count--;
+        memmove(tokens->ids, tokens->ids + 1, tokens->count * sizeof *tokens->ids);
+    }
+}
+
+static bool make_chat(bt_tokens *to, const bt_body *body, const bt_serving *serving,
+                      bt_problem *problem)
+{
+    bt_chat_prompt prompt;
+    bt_chat_prompt_init(&prompt);
+    bool ok = bt_prompt_render(serving, body, &prompt, problem);
+    if (ok) {
+        bt_error err = { 0 };
+        const bt_status status = bt_tokenizer_encode_spans(serving->tokenizer, prompt.spans,
+                                                           prompt.n_spans, true, to, &err);
+        if (status != BT_OK) {
+            bt_problem_set_status(problem, status, err.text);
+        }
+        drop_double_bos(serving->tokenizer, to);
+        ok = status == BT_OK;
+    }
+    bt_chat_prompt_done(&prompt);
+    return ok;
+}
+
+/* ---- biases ---- */
+
+static bool push_bias(bt_prompts *p, size_t *capacity, uint32_t id, float bias, bt_problem *problem)
+{
+    if (p->n_bias == *capacity) {
+        *capacity = *capacity ? *capacity * 2 : 16;
+        bt_logit_bias *more = bt_realloc(BT_MEM_serve, p->bias, *capacity * sizeof *more);
+        if (!more) {
+            bt_problem_set_status(problem, BT_E_NOMEM, "");
+            return false;
+        }
+        p->bias = more;
+    }
+    p->bias[p->n_bias++] = (bt_logit_bias){ id, bias };
+    return true;
+}
+
+static bool make_one_bias(bt_prompts *p, size_t *capacity, const bt_body_bias *from,
+                          const bt_serving *serving, bt_problem *problem)
+{
+    const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
+    if (!from->text) {
+        if (from->id >= n_vocab) {
+            bt_problem_set(problem, 400, "logit_bias", "Field 'logit_bias': token id %u is not in the "
+                           "vocabulary of %u tokens", from->id, n_vocab);
+            return false;
+        }
+        return push_bias(p, capacity, from->id, from->bias, problem);
+    }
+    bt_tokens ids;
+    bt_error err = { 0 };
+    bt_tokens_init(&ids);
+    const bt_encode_options options = { 0 };
+    const bt_status status = bt_tokenizer_encode(serving->tokenizer, from->text, from->size, &options,
+                                                 &ids, &err);
+    if (status != BT_OK) {
+        bt_problem_set_status(problem, status, err.text);
+    } else if (p->n_bias + ids.count > BT_LOGIT_BIAS_MAX) {
+        bt_problem_set(problem, 400, "logit_bias", "Field 'logit_bias': more than %u tokens",
+                       BT_LOGIT_BIAS_MAX);
+    }
+    for (size_t i = 0; i < ids.count && !bt_problem_is(problem); i++) {
+        push_bias(p, capacity, ids.ids[i], from->bias, problem);
+    }
+    bt_tokens_done(&ids);
+    return !bt_problem_is(problem);
+}
+
+/* ---- the whole ---- */
+
+bool bt_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
+                     bt_problem *problem)
+{
+    const bt_encode_options options = { .add_special = true, .parse_special = true };
+    const bool chat = body->shape == BT_SHAPE_CHAT;
+    const uint32_t n = chat ? 1 : body->n_prompts;
+    for (uint32_t i = 0; i < n; i++) {
+        bt_tokens *to = &p->tokens[p->n++];
+        bt_tokens_init(to);
+        const bool ok = chat ? make_chat(to, body, serving, problem)
+                             : bt_prompt_encode(serving, body->prompts[i], &options, "prompt", to,
+                                                problem);
+        if (!ok) {
+            return false;
+        }
+        if (to->count == 0) {
+            bt_problem_set(problem, 400, chat ? "messages" : "prompt", "the prompt is empty: this "
+                           "model starts no text by itself");
+            return false;
+        }
+    }
+    size_t capacity = 0;
+    for (size_t i = 0; i < body->n_bias; i++) {
+        if (!make_one_bias(p, &capacity, &body->bias[i], serving, problem)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,399 @@
+#include "serve/run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+/* How often a waiting thread looks at the client's socket and at the stop flag. */
+enum { LOOK_MS = 100, ROUND_MS = 2 };
+
+struct bt_run {
+    bt_run_options o;
+    uint32_t       n, n_ended, turn;
+    double         looked_ms;
+    bool           client_gone;
+    bt_choice     *choices;
+};
+
+bool bt_socket_is_gone(int fd)
+{
+    char byte;
+    if (fd < 0) {
+        return false;
+    }
+#if defined(POLLRDHUP)
+    /* Sees the end even behind bytes that nobody has read yet. */
+    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) {
+        return true;
+    }
+#endif
+    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* ---- submitting ---- */
+
+static bt_request_options options_for(const bt_run *r, const bt_choice *c)
+{
+    const bt_body *b = r->o.body;
+    const bt_tokens *tokens = &r->o.prompts->tokens[c->prompt];
+    bt_request_options o = bt_request_defaults();
+    o.tokens = tokens->ids;
+    o.n_tokens = (uint32_t)tokens->count;
+    o.n_predict = b->n_predict < 0 ? UINT32_MAX : (uint32_t)b->n_predict;
+    o.ignore_eog = b->ignore_eog;
+    o.special = b->special;
+    o.no_cache = b->no_cache;
+    o.sampling = b->sampling;
+    o.sampling.bias = r->o.prompts->bias;
+    o.sampling.n_bias = r->o.prompts->n_bias;
+    if (b->seed_given) {
+        const uint32_t seed = b->sampling.seed + c->index % b->n;
+        o.sampling.seed = seed == BT_SEED_RANDOM ? 0 : seed;
+    }
+    o.stops = b->stops;
+    o.n_stops = b->n_stops;
+    o.want_logprobs = b->want_logprobs;
+    o.n_logprobs = b->n_logprobs;
+    o.where = b->where;
+    o.policy = b->policy;
+    return o;
+}
+
+static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
+{
+    const bt_request_options o = options_for(r, c);
+    bt_error err = { 0 };
+    const bt_status status = bt_engine_submit(r->o.serving->engine, &o, &c->request, &err);
+    if (status == BT_OK) {
+        c->seed = bt_request_seed(c->request);
+    } else if (status == BT_E_CONTEXT) {
+        bt_problem_set_context(problem, o.n_tokens, bt_engine_options_of(r->o.serving->engine)->n_ctx);
+    } else {
+        bt_problem_set_status(problem, status, err.text);
+        if (status == BT_E_FULL) {
+            problem->retry_after_s = bt_serve_metrics_retry_after(r->o.metrics, r->o.serving->engine);
+        }
+    }
+    return status;
+}
+
+/* The request stays until the next call: the caller may still read its last event's text. */
+static void end_choice(bt_run *r, bt_choice *c)
+{
+    c->ended = true;
+    r->n_ended++;
+    if (c->request) {
+        bt_request_stats_get(c->request, &c->stats);
+        bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->gaps, r->client_gone);
+    }
+}
+
+static bool is_running(const bt_choice *c)
+{
+    return c->request && !c->ended;
+}
+
+/* A later choice that finds the queue full waits for its turn, as long as another one runs. */
+static void submit_waiting(bt_run *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        bt_choice *c = &r->choices[i];
+        const bt_choice *first = &r->choices[c->prompt * r->o.body->n];
+        if (c->request || c->ended || (c != first && !first->has_token && !first->ended)) {
+            continue;
+        }
+        bool others = false;
+        for (uint32_t k = 0; k < r->n; k++) {
+            others = others || is_running(&r->choices[k]);
+        }
+        bt_problem problem = { 0 };
+        const bt_status status = submit(r, c, &problem);
+        if (status == BT_E_FULL && others) {
+            return;
+        }
+        if (status != BT_OK) {
+            c->problem = problem;
+            c->finish = BT_FINISH_ERROR;
+            end_choice(r, c);
+        }
+    }
+}
+
+/* ---- open and close ---- */
+
+static void init_choice(bt_run *r, uint32_t index)
+{
+    bt_choice *c = &r->choices[index];
+    c->index = index;
+    c->prompt = index / r->o.body->n;
+    c->stop_index = -1;
+    bt_buf_init(&c->text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
+    bt_tokens_init(&c->tokens);
+}
+
+bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
+{
+    bt_run *r = bt_alloc_zero(BT_MEM_serve, 1, sizeof *r);
+    const uint32_t n = o->prompts->n * o->body->n;
+    bt_choice *choices = bt_alloc_zero(BT_MEM_serve, n, sizeof *choices);
+    if (!r || !choices) {
+        bt_free(r);
+        bt_free(choices);
+        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        return NULL;
+    }
+    r->o = *o;
+    r->n = n;
+    r->choices = choices;
+    r->looked_ms = bt_clock_ms();
+    for (uint32_t i = 0; i < n; i++) {
+        init_choice(r, i);
+    }
+    /* Every prompt is checked before anything is answered: the first failure is the answer. */
+    for (uint32_t i = 0; i < o->prompts->n; i++) {
+        const uint32_t n_ctx = bt_engine_options_of(o->serving->engine)->n_ctx;
+        if (o->prompts->tokens[i].count + 1 > n_ctx) {
+            bt_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx);
+        }
+    }
+    if (bt_problem_is(problem) || submit(r, &choices[0], problem) != BT_OK) {
+        bt_run_close(r);
+        return NULL;
+    }
+    return r;
+}
+
+static void free_choice(bt_choice *c)
+{
+    bt_request_release(c->request);
+    bt_buf_done(&c->text);
+    bt_tokens_done(&c->tokens);
+    bt_free(c->logprobs);
+    bt_free(c->tops);
+}
+
+static void cancel_all(bt_run *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        bt_choice *c = &r->choices[i];
+        if (is_running(c)) {
+            bt_request_cancel(c->request);
+        }
+        if (!c->ended) {
+            c->finish = BT_FINISH_CANCELLED;
+            end_choice(r, c);
+        }
+    }
+}
+
+void bt_run_close(bt_run *r)
+{
+    if (!r) {
+        return;
+    }
+    if (r->choices[0].request || r->n_ended > 0) {
+        r->client_gone = r->client_gone || r->n_ended < r->n;
+        cancel_all(r);
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        free_choice(&r->choices[i]);
+    }
+    bt_free(r->choices);
+    bt_free(r);
+}
+
+/* ---- events ---- */
+
+static bool more(void **list, size_t *capacity, size_t needed, size_t each)
+{
+    if (needed <= *capacity) {
+        return true;
+    }
+    const size_t wanted = needed < 32 ? 64 : needed * 2;
+    void *grown = bt_realloc(BT_MEM_serve, *list, wanted * each);
+    if (!grown) {
+        return false;
+    }
+    *list = grown;
+    *capacity = wanted;
+    return true;
+}
+
+static void keep_logprobs(bt_choice *c, const bt_event *e)
+{
+    void *logprobs = c->logprobs, *tops = c->tops;
+    const bool ok = more(&logprobs, &c->logprobs_capacity, c->n_logprobs + 1, sizeof *c->logprobs) &&
+                    more(&tops, &c->tops_capacity, c->n_tops + e->n_top, sizeof *c->tops);
+    c->logprobs = logprobs;
+    c->tops = tops;
+    if (!ok) {
+        bt_problem_set_status(&c->problem, BT_E_NOMEM, "");
+        return;
+    }
+    c->logprobs[c->n_logprobs++] = (bt_choice_logprob){ .id = e->token, .logprob = e->logprob,
+                                                        .top_first = c->n_tops, .n_top = e->n_top };
+    for (uint32_t i = 0; i < e->n_top; i++) {
+        c->tops[c->n_tops++] = e->top[i];
+    }
+}
+
+static void keep(bt_run *r, bt_choice *c, const bt_event *e)
+{
+    bt_buf_put(&c->text, e->text, e->text_size);
+    if (e->kind != BT_EVENT_TOKEN) {
+        return;
+    }
+    if (bt_tokens_push(&c->tokens, e->token) != BT_OK) {
+        bt_problem_set_status(&c->problem, BT_E_NOMEM, "");
+    }
+    if (r->o.body->want_logprobs) {
+        keep_logprobs(c, e);
+    }
+}
+
+static void note_end(bt_run *r, bt_choice *c, const bt_event *e)
+{
+    c->finish = e->finish;
+    c->stop_index = e->stop_index;
+    if (e->finish == BT_FINISH_ERROR) {
+        bt_problem_set_status(&c->problem, e->status, e->message);
+    } else if (e->finish == BT_FINISH_CANCELLED) {
+        bt_problem_set_status(&c->problem, BT_E_CLOSED, "the server is shutting down");
+    } else if (bt_buf_status(&c->text) != BT_OK) {
+        bt_problem_set_status(&c->problem, bt_buf_status(&c->text), "");
+    }
+    end_choice(r, c);
+}
+
+static size_t count_characters(const char *text, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < size; i++) {
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    }
+    return n;
+}
+
+static void note_token(bt_run *r, bt_choice *c, const bt_event *e)
+{
+    const double now = bt_clock_ms();
+    if (c->has_token) {
+        bt_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
+    }
+    c->last_token_ms = now;
+    c->has_token = true;
+    size_t size;
+    const char *piece = bt_tokenizer_piece(r->o.serving->tokenizer, e->token, true, &size);
+    c->token_offset = c->next_offset;
+    c->next_offset += count_characters(piece, size);
+}
+
+static void note(bt_run *r, bt_choice *c, const bt_event *e)
+{
+    if (e->kind == BT_EVENT_BEGIN) {
+        c->begun = true;
+        c->begun_ms = bt_clock_ms();
+    } else if (e->kind == BT_EVENT_TOKEN) {
+        note_token(r, c, e);
+    }
+    if (e->kind == BT_EVENT_TOKEN || e->kind == BT_EVENT_END) {
+        c->has_newline = c->has_newline || (e->text_size && memchr(e->text, '\n', e->text_size));
+    }
+    if (r->o.keep && (e->kind == BT_EVENT_TOKEN || e->kind == BT_EVENT_END)) {
+        keep(r, c, e);
+    }
+    if (e->kind == BT_EVENT_END) {
+        note_end(r, c, e);
+    }
+}
+
+/* Whether to go on: the client still there, the server still running. */
+static bt_status look_around(bt_run *r)
+{
+    const double now = bt_clock_ms();
+    if (now - r->looked_ms < LOOK_MS) {
+        return BT_OK;
+    }
+    r->looked_ms = now;
+    if (atomic_load_explicit(r->o.stopping, memory_order_relaxed)) {
+        cancel_all(r);
+        return BT_E_CLOSED;
+    }
+    if (bt_socket_is_gone(r->o.fd)) {
+        r->client_gone = true;
+        cancel_all(r);
+        return BT_E_CANCELLED;
+    }
+    return BT_OK;
+}
+
+static bt_choice *next_running(bt_run *r, uint32_t *ret_running)
+{
+    bt_choice *found = NULL;
+    *ret_running = 0;
+    for (uint32_t i = 1; i <= r->n; i++) {
+        bt_choice *c = &r->choices[(r->turn + i) % r->n];
+        if (is_running(c)) {
+            found = found ? found : c;
+            ++*ret_running;
+        }
+    }
+    return found;
+}
+
+static void release_ended(bt_run *r)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (r->choices[i].ended) {
+            bt_request_release(r->choices[i].request);
+            r->choices[i].request = NULL;
+        }
+    }
+}
+
+bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice, bt_event *ret_event)
+{
+    const double deadline = bt_clock_ms() + timeout_ms;
+    for (;;) {
+        release_ended(r);
+        BT_TRY(look_around(r));
+        submit_waiting(r);
+        uint32_t n_running;
+        bt_choice *c = next_running(r, &n_running);
+        if (!c) {
+            return BT_E_AGAIN;
+        }
+        const double left = deadline - bt_clock_ms();
+        const uint32_t slice = n_running > 1 ? ROUND_MS : LOOK_MS;
+        r->turn = c->index;
+        const bt_status status = bt_request_wait(c->request,
+                left <= 0 ? 0 : left < slice ? (uint32_t)left + 1 : slice, ret_event);
+        if (status == BT_OK) {
+            note(r, c, ret_event);
+            *ret_choice = c;
+            return BT_OK;
+        }
+        if (status != BT_E_AGAIN) {
+            bt_problem_set_status(&c->problem, status, "");
+            c->finish = BT_FINISH_ERROR;
+            end_choice(r, c);
+        }
+        if (left <= 0) {
+            return BT_E_AGAIN;
+        }
+    }
+}
+
+bool bt_run_ended(const bt_run *r) { return r->n_ended == r->n; }
+
+uint32_t bt_run_count(const bt_run *r) { return r->n; }
+
+bt_choice *bt_run_choice(bt_run *r, uint32_t index) { return &r->choices[index]; }
+
+const bt_run_options *bt_run_options_of(const bt_run *r) { return &r->o; }
