@@ -21,7 +21,7 @@
 
 typedef struct bt_tokenizer bt_tokenizer;
 
-enum { BT_TOKEN_NONE = UINT32_MAX };
+#define BT_TOKEN_NONE UINT32_MAX
 
 typedef struct {
     uint32_t *ids;

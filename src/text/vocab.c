@@ -1,0 +1,390 @@
+/* Loading: texts and types first, then the special ids that may correct types, then the pieces. */
+#include "text/vocab.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "text/unicode.h"
+
+#define NONE UINT32_MAX
+
+/* What SPM vocabularies write for a blank. */
+#define BLANK "\xe2\x96\x81"
+
+enum { EMPTY_TEXT_MAX = 32 };
+
+static const char tokens_key[] = "tokenizer.ggml.tokens";
+
+/* ---- bytes and characters of byte-level BPE ---- */
+
+/* Bytes that are printable in Latin-1 stand for themselves; the others, in order, are U+0100.. */
+static bool stands_for_itself(uint32_t byte)
+{
+    return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) ||
+           (byte >= 0xAE && byte <= 0xFF);
+}
+
+uint32_t bt_vocab_code_of_byte(uint8_t byte)
+{
+    if (stands_for_itself(byte)) {
+        return byte;
+    }
+    if (byte <= 0x20) {
+        return 0x100u + byte;
+    }
+    return byte <= 0xA0 ? 0x121u + byte - 0x7F : 0x143u;
+}
+
+int bt_vocab_byte_of_code(uint32_t code)
+{
+    if (code < 0x100) {
+        return stands_for_itself(code) ? (int)code : -1;
+    }
+    if (code <= 0x120) {
+        return (int)(code - 0x100);
+    }
+    if (code <= 0x142) {
+        return (int)(code - 0x121 + 0x7F);
+    }
+    return code == 0x143 ? 0xAD : -1;
+}
+
+int bt_vocab_byte_of_text(const char *text, size_t size)
+{
+    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+        return -1;
+    }
+    int byte = 0;
+    for (int i = 3; i < 5; i++) {
+        const char c = text[i];
+        const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0) {
+            return -1;
+        }
+        byte = byte * 16 + digit;
+    }
+    return byte;
+}
+
+/* ---- texts ---- */
+
+static const bt_gguf_pair *array_of(const bt_gguf *file, const char *key)
+{
+    const bt_gguf_pair *pair = bt_gguf_find(file, key);
+    return pair && pair->type == BT_GGUF_ARRAY ? pair : NULL;
+}
+
+static bt_status measure_texts(const bt_gguf_pair *tokens, size_t *ret_size, bt_error *err)
+{
+    size_t total = 0;
+    bt_gguf_strings it = bt_gguf_strings_begin(tokens);
+    bt_gguf_string s;
+    for (uint64_t id = 0; bt_gguf_strings_next(&it, &s); id++) {
+        if (s.size > BT_TOKEN_BYTES_MAX) {
+            return bt_fail(err, BT_E_BADFILE, "%s: token %" PRIu64 " has %zu bytes, at most %u are "
+                           "read", tokens_key, id, s.size, BT_TOKEN_BYTES_MAX);
+        }
+        total += s.size ? s.size : EMPTY_TEXT_MAX;
+        if (total >= UINT32_MAX) {
+            return bt_fail(err, BT_E_BADFILE, "%s: the first %" PRIu64 " tokens have more than 4 GB "
+                           "of text", tokens_key, id);
+        }
+    }
+    *ret_size = total;
+    return BT_OK;
+}
+
+static bt_status load_texts(const bt_gguf *file, bt_vocab *v, bt_error *err)
+{
+    const bt_gguf_pair *tokens = array_of(file, tokens_key);
+    if (!tokens || tokens->element != BT_GGUF_STRING) {
+        return bt_fail(err, BT_E_BADFILE, "'%s': %s %s; a file with a vocabulary is needed",
+                       bt_gguf_path(file), tokens_key,
+                       bt_gguf_find(file, tokens_key) ? "is not an array of strings" : "is missing");
+    }
+    if (tokens->count == 0 || tokens->count > BT_VOCAB_MAX) {
+        return bt_fail(err, BT_E_BADFILE, "%s has %" PRIu64 " entries; 1 to %u can be read",
+                       tokens_key, tokens->count, BT_VOCAB_MAX);
+    }
+    size_t size = 0;
+    BT_TRY(measure_texts(tokens, &size, err));
+    v->count = (uint32_t)tokens->count;
+    v->texts = bt_alloc(BT_MEM_text, size);
+    v->text_at = bt_alloc_zero(BT_MEM_text, (size_t)v->count + 1, sizeof *v->text_at);
+    if (!v->texts || !v->text_at) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for %u tokens", v->count);
+    }
+
+    uint32_t at = 0;
+    bt_gguf_strings it = bt_gguf_strings_begin(tokens);
+    bt_gguf_string s;
+    for (uint32_t id = 0; id < v->count && bt_gguf_strings_next(&it, &s); id++) {
+        char empty[EMPTY_TEXT_MAX];
+        if (s.size == 0) {
+            s.size = (size_t)snprintf(empty, sizeof empty, "[EMPTY_%" PRIu32 "]", id);
+            s.data = empty;
+        }
+        memcpy(v->texts + at, s.data, s.size);
+        at += (uint32_t)s.size;
+        v->text_at[id + 1] = at;
+        v->text_max = s.size > v->text_max ? s.size : v->text_max;
+    }
+    return BT_OK;
+}
+
+/* The slot where `text` is, or where it would go. */
+static uint32_t slot_of(const bt_vocab *v, const char *text, size_t size)
+{
+    uint32_t slot = (uint32_t)bt_hash64(text, size, 0) & v->slot_mask;
+    for (;; slot = (slot + 1) & v->slot_mask) {
+        if (v->slots[slot] == NONE) {
+            return slot;
+        }
+        const bt_vocab_text have = bt_vocab_text_of(v, v->slots[slot]);
+        if (have.size == size && memcmp(have.data, text, size) == 0) {
+            return slot;
+        }
+    }
+}
+
+static bt_status index_texts(bt_vocab *v, bt_error *err)
+{
+    uint32_t n_slots = 2;
+    while (n_slots < 2 * v->count) {
+        n_slots *= 2;
+    }
+    v->slots = bt_alloc(BT_MEM_text, n_slots * sizeof *v->slots);
+    if (!v->slots) {
+        return bt_fail(err, BT_E_NOMEM, "no memory to index %u tokens", v->count);
+    }
+    memset(v->slots, 0xFF, n_slots * sizeof *v->slots);
+    v->slot_mask = n_slots - 1;
+    uint32_t n_same = 0;
+    for (uint32_t id = 0; id < v->count; id++) {
+        const bt_vocab_text t = bt_vocab_text_of(v, id);
+        const uint32_t slot = slot_of(v, t.data, t.size);
+        n_same += v->slots[slot] != NONE;
+        v->slots[slot] = id;
+    }
+    if (n_same > 0) {
+        bt_log(BT_LOG_WARN, "text: %u tokens have the text of an earlier one", n_same);
+    }
+    return BT_OK;
+}
+
+uint32_t bt_vocab_find(const bt_vocab *v, const char *text, size_t size)
+{
+    return size > v->text_max ? NONE : v->slots[slot_of(v, text, size)];
+}
+
+/* ---- types and scores ---- */
+
+static bt_status check_length(const bt_gguf_pair *pair, const char *key, const bt_vocab *v,
+                              bt_error *err)
+{
+    if (pair->count != v->count) {
+        return bt_fail(err, BT_E_BADFILE, "%s has %" PRIu64 " entries, but there are %u tokens", key,
+                       pair->count, v->count);
+    }
+    return BT_OK;
+}
+
+static bt_status load_types(const bt_gguf *file, bt_vocab *v, bt_error *err)
+{
+    static const char key[] = "tokenizer.ggml.token_type";
+    v->types = bt_alloc(BT_MEM_text, v->count);
+    if (!v->types) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for %u token types", v->count);
+    }
+    memset(v->types, BT_TOKEN_NORMAL, v->count);
+    const bt_gguf_pair *pair = bt_gguf_find(file, key);
+    if (!pair) {
+        return BT_OK;
+    }
+    if (pair->type != BT_GGUF_ARRAY ||
+        (pair->element != BT_GGUF_I32 && pair->element != BT_GGUF_U32)) {
+        return bt_fail(err, BT_E_BADFILE, "%s is not an array of 32-bit integers", key);
+    }
+    BT_TRY(check_length(pair, key, v, err));
+    for (uint32_t id = 0; id < v->count; id++) {
+        const uint32_t type = bt_get_le32(pair->data + (size_t)id * 4);
+        v->types[id] = type < BT_TOKEN_TYPES ? (uint8_t)type : BT_TOKEN_UNDEFINED;
+    }
+    return BT_OK;
+}
+
+static bt_status load_scores(const bt_gguf *file, bt_vocab *v, bt_error *err)
+{
+    static const char key[] = "tokenizer.ggml.scores";
+    const bt_gguf_pair *pair = bt_gguf_find(file, key);
+    if (v->model != BT_VOCAB_SPM) {
+        return BT_OK;
+    }
+    if (!pair || pair->type != BT_GGUF_ARRAY || pair->element != BT_GGUF_F32) {
+        return bt_fail(err, BT_E_BADFILE, "%s %s; a vocabulary of the model 'llama' is merged by "
+                       "score", key, pair ? "is not an array of f32" : "is missing");
+    }
+    BT_TRY(check_length(pair, key, v, err));
+    v->scores = bt_alloc(BT_MEM_text, v->count * sizeof *v->scores);
+    if (!v->scores) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for %u scores", v->count);
+    }
+    for (uint32_t id = 0; id < v->count; id++) {
+        const float score = bt_float_of_bits(bt_get_le32(pair->data + (size_t)id * 4));
+        /* Not a number would have no place in the order; minus zero is zero. */
+        v->scores[id] = isnan(score) ? -INFINITY : score + 0.0f;
+    }
+    return BT_OK;
+}
+
+static void note_blanks(bt_vocab *v)
+{
+    for (uint32_t id = 0; id < v->count; id++) {
+        const bt_vocab_text t = bt_vocab_text_of(v, id);
+        for (size_t at = 1; at + 3 <= t.size; at++) {
+            if (memcmp(t.data + at, BLANK, 3) == 0) {
+                v->before_blank[(uint8_t)t.data[at - 1]] = 1;
+            }
+        }
+    }
+}
+
+static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
+{
+    bt_gguf_string model;
+    BT_TRY(bt_gguf_get_string(file, "tokenizer.ggml.model", &model, err));
+    if (model.size == 5 && memcmp(model.data, "llama", 5) == 0) {
+        v->model = BT_VOCAB_SPM;
+        return BT_OK;
+    }
+    if (model.size != 4 || memcmp(model.data, "gpt2", 4) != 0) {
+        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.model is '%.*s'; known are 'gpt2' "
+                       "(byte-level BPE) and 'llama' (SentencePiece BPE)",
+                       (int)(model.size < 64 ? model.size : 64), model.data);
+    }
+    v->model = BT_VOCAB_BPE;
+    bt_gguf_string pre = { "default", 7 };
+    if (bt_gguf_find(file, "tokenizer.ggml.pre")) {
+        BT_TRY(bt_gguf_get_string(file, "tokenizer.ggml.pre", &pre, err));
+    } else {
+        bt_log(BT_LOG_WARN, "text: tokenizer.ggml.pre is missing; 'default' is used, which may cut "
+               "words in other places than the model was trained with");
+    }
+    v->pre = bt_split_name_find(pre.data, pre.size);
+    if (!v->pre) {
+        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.pre is '%.*s'; known are default, "
+                       "gpt-2, falcon, llama-bpe, qwen2, qwen35, smollm, deepseek-coder, "
+                       "deepseek-llm, deepseek-v3, gpt-4o, tekken and the names that mean one of "
+                       "these (docs/tokenizers.md)",
+                       (int)(pre.size < 64 ? pre.size : 64), pre.data);
+    }
+    return BT_OK;
+}
+
+/* ---- pieces ---- */
+
+static size_t put_bpe_piece(char *to, bt_vocab_text t)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < t.size;) {
+        const bt_utf8_char c = bt_utf8_at(t.data + at, t.size - at);
+        const int byte = c.kind == BT_UTF8_GOOD ? bt_vocab_byte_of_code(c.code) : -1;
+        if (byte >= 0) {
+            to[n++] = (char)byte;
+        } else {
+            /* No byte's character: such a token can only mean its own text. */
+            memcpy(to + n, t.data + at, c.size);
+            n += c.size;
+        }
+        at += c.size;
+    }
+    return n;
+}
+
+static size_t put_spm_piece(char *to, bt_vocab_text t)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < t.size;) {
+        if (t.size - at >= 3 && memcmp(t.data + at, BLANK, 3) == 0) {
+            to[n++] = ' ';
+            at += 3;
+        } else {
+            to[n++] = t.data[at++];
+        }
+    }
+    return n;
+}
+
+static size_t put_piece(const bt_vocab *v, uint32_t id, char *to)
+{
+    const bt_vocab_text t = bt_vocab_text_of(v, id);
+    const int byte = bt_vocab_byte_of_text(t.data, t.size);
+    switch (v->types[id]) {
+    case BT_TOKEN_UNDEFINED:
+    case BT_TOKEN_UNUSED:
+        return 0;
+    case BT_TOKEN_BYTE:
+        if (byte >= 0) {
+            to[0] = (char)byte;
+            return 1;
+        }
+        break;
+    case BT_TOKEN_NORMAL:
+        return v->model == BT_VOCAB_BPE ? put_bpe_piece(to, t) : put_spm_piece(to, t);
+    default:
+        break;
+    }
+    memcpy(to, t.data, t.size);
+    return t.size;
+}
+
+static bt_status make_pieces(bt_vocab *v, bt_error *err)
+{
+    /* No piece is longer than its text. */
+    v->pieces = bt_alloc(BT_MEM_text, v->text_at[v->count]);
+    v->piece_at = bt_alloc_zero(BT_MEM_text, (size_t)v->count + 1, sizeof *v->piece_at);
+    if (!v->pieces || !v->piece_at) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for the pieces of %u tokens", v->count);
+    }
+    for (uint32_t id = 0; id < v->count; id++) {
+        const size_t size = put_piece(v, id, v->pieces + v->piece_at[id]);
+        v->piece_at[id + 1] = v->piece_at[id] + (uint32_t)size;
+        v->piece_max = size > v->piece_max ? size : v->piece_max;
+    }
+    return BT_OK;
+}
+
+bt_status bt_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err)
+{
+    BT_TRY(load_model(file, v, err));
+    BT_TRY(load_texts(file, v, err));
+    BT_TRY(index_texts(v, err));
+    BT_TRY(load_types(file, v, err));
+    BT_TRY(load_scores(file, v, err));
+    if (v->model == BT_VOCAB_SPM) {
+        note_blanks(v);
+    }
+    BT_TRY(bt_vocab_load_special(file, v, err));
+    return make_pieces(v, err);
+}
+
+void bt_vocab_done(bt_vocab *v)
+{
+    bt_free(v->texts);
+    bt_free(v->text_at);
+    bt_free(v->pieces);
+    bt_free(v->piece_at);
+    bt_free(v->slots);
+    bt_free(v->types);
+    bt_free(v->scores);
+    bt_free(v->eog);
+    bt_free(v->suppressed);
+    *v = (bt_vocab){ 0 };
+}
