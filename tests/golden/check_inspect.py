@@ -1,0 +1,148 @@
+"""What `baton inspect` says, against what was written: check_inspect.py BATON FOLDER
+
+FOLDER holds the golden models; files of its own go into a temporary folder.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "tools"))
+import gguf_write as gw  # noqa: E402
+import mkmodel  # noqa: E402
+
+BATON = sys.argv[1]
+MODELS = pathlib.Path(sys.argv[2])
+
+
+def run(*words, code=0):
+    done = subprocess.run([BATON, "inspect", *map(str, words)], capture_output=True, timeout=60)
+    assert done.returncode == code, (words, done.returncode, done.stderr)
+    return done
+
+
+def inspect(*words):
+    return json.loads(run("--json", *words).stdout.decode("utf-8"))
+
+
+def check_model(path):
+    """Shapes and sizes follow from the configuration alone."""
+    name, type_name = path.stem.rsplit("-", 1)
+    config = mkmodel.CONFIGS[name]
+    said = inspect(path)
+    assert said["bytes"] == path.stat().st_size and said["parts"] == 1 and said["version"] == 3
+    keys = said["metadata"]
+    assert keys["general.architecture"] == {"type": "string", "value": config["arch"]}
+    assert keys[config["arch"] + ".block_count"] == {"type": "u32", "value": config["layers"]}
+    tokens = keys["tokenizer.ggml.tokens"]
+    assert tokens["count"] == config["vocab"] and len(tokens["first"]) == 8
+    whole = inspect(path, "--all")["metadata"]["tokenizer.ggml.tokens"]["first"]
+    assert whole == mkmodel.vocabulary_bpe(config["vocab"])[0]
+
+    by_name = {t["name"]: t for t in said["tensors"]}
+    assert by_name["token_embd.weight"]["shape"] == [config["width"], config["vocab"]]
+    if type_name == "f32":
+        assert set(said["types"]) == {"F32"}
+        assert said["total"]["bytes"] == 4 * said["total"]["values"]
+    for field in ("tensors", "bytes", "values"):
+        assert said["total"][field] == sum(t[field] for t in said["types"].values())
+    assert said["total"]["bytes"] == sum(t["bytes"] for t in said["tensors"])
+
+    # Two rows (key and value) of f16 for each layer and token.
+    token_bytes = 2 * 2 * config["layers"] * config["kv_heads"] * config["head_dim"]
+    for n_ctx, words in ((config["context"], []), (1000, ["-c", "1000"])):
+        memory = inspect(path, *words)["memory"]
+        assert memory["context"] == n_ctx and memory["context_trained"] == config["context"]
+        assert memory["kv_token_bytes"] == token_bytes, memory
+        assert memory["kv_bytes"] == token_bytes * n_ctx
+        assert memory["weights_bytes"] == said["total"]["bytes"]
+        assert memory["total_bytes"] == memory["kv_bytes"] + memory["weights_bytes"]
+    assert b"memory for a context of 1000 tokens" in run(path, "-c", 1000).stdout
+
+
+VALUES = [("u8", 200), ("i8", -100), ("u16", 60000), ("i16", -30000), ("u32", 4000000000),
+          ("i32", -2000000000), ("f32", 1.5), ("bool", True), ("u64", 2**64 - 1), ("i64", -2**63),
+          ("f64", 0.1)]
+
+
+def check_values(folder):
+    """Every type survives, scalar and array; a file without tensors is fine."""
+    path = folder / "values.gguf"
+    w = gw.Writer(path)
+    for name, value in VALUES:
+        w.value("a." + name, name, value)
+        w.array("b." + name, name, [value] * 3)
+    w.f32("tenth", 0.1)
+    w.value("inf", "f64", float("inf"))
+    w.finish()
+    said = inspect(path)
+    for name, value in VALUES:
+        assert said["metadata"]["a." + name] == {"type": name, "value": value}, name
+        assert said["metadata"]["b." + name]["first"] == [value] * 3
+    assert b'"tenth":{"type":"f32","value":0.1}' in run(path, "--json").stdout
+    assert said["metadata"]["inf"]["value"] is None
+    assert said["tensors"] == [] and said["memory"] is None and said["memory_unknown"]
+    assert b"\n0 tensors\n" in run(path).stdout
+
+
+def check_hostile_text(folder):
+    """Nothing that a file holds reaches the terminal as a control character."""
+    path = folder / "hostile.gguf"
+    nasty = ("\x1b[2J\r\x07\x00\x7f\u009b2J\u202egnp\u200b\U000e0041\"\\\n\t\u00e9\U0001f600"
+             .encode() + b"\xff\xc3")
+    w = gw.Writer(path)
+    w.value("general.architecture", "string", nasty)
+    w.array("list", "string", [nasty, "x" * 500])
+    w.u32("key\u009b\u202e", 1)
+    w.tensor("name\u202e", gw.F32, (1,), lambda: [b"\0\0\0\0"])
+    w.finish()
+    text = run(path).stdout.decode("utf-8")
+    for c in text:
+        assert c == "\n" or (c >= " " and not 0x7f <= ord(c) <= 0x9f and ord(c) not in
+                             (0x202e, 0x200b, 0xe0041)), (c, text)
+    assert "\\xff\\xc3" in text and "440 bytes more" in text and "\u00e9\U0001f600" in text
+    said = inspect(path)
+    assert said["metadata"]["general.architecture"]["value"] == nasty.decode(errors="replace")
+    assert said["metadata"]["key\u009b\u202e"]["value"] == 1
+    assert said["tensors"][0]["name"] == "name\u202e"
+
+
+def check_refusals(folder):
+    path = folder / "short.gguf"
+    path.write_bytes((MODELS / "tiny-llama-f32.gguf").read_bytes()[:40000])
+    done = run(path, code=1)
+    assert b"error: 'short.gguf'" in done.stderr and done.stdout == b""
+    assert b"cannot be opened" in run(folder / "none.gguf", code=1).stderr
+    assert b"FILE is missing" in run(code=2).stderr
+    assert b"one file too many" in run(path, path, code=2).stderr
+    assert b"can be 16777216 at most" in run(path, "-c", 16777217, code=2).stderr
+
+
+def check_parts(folder):
+    for i in range(3):
+        w = gw.Writer(folder / f"m-{i + 1:05}-of-00003.gguf")
+        w.value("split.no", "u16", i)
+        w.value("split.count", "u16", 3)
+        w.value("split.tensors.count", "i32", 2)
+        if i > 0:
+            w.tensor(f"t{i}", gw.F32, (4,), lambda: [bytes(16)])
+        w.finish()
+    said = inspect(folder / "m-00001-of-00003.gguf")
+    assert said["parts"] == 3 and [t["part"] for t in said["tensors"]] == [1, 2]
+
+
+def main():
+    models = sorted(MODELS.glob("*.gguf"))
+    assert len(models) >= 10
+    for path in models:
+        check_model(path)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for check in (check_values, check_hostile_text, check_refusals, check_parts):
+            check(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Logits and greedy tokens of one golden model against its reference: check_logits.py BATON RESULT.json
+
+The model lies beside the result. Every instruction-set tier that this machine has is tried (or
+those given with --isa A,B). README.md beside this file says what the fields mean and where they
+come from. An f32 file must agree with `logits_last` within `nmse_max`. A quantised one must agree
+with `logits_last` or `logits_exact`, and be nearer to the exact one than the other engine is: its
+activations are rounded to 8 bits too, but with one scale per 32 of them.
+
+The greedy continuation is compared token by token as far as it does not hang on a near tie
+(`greedy_sure`): each step evaluates the prompt and all tokens so far from the beginning, so it also
+compares every length of prompt.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+TIERS = ["ref", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm"]
+FAMILIES = ["llama", "qwen2", "qwen3", "gemma3"]
+
+
+def nmse(ours, reference):
+    return (sum((a - b) ** 2 for a, b in zip(ours, reference))
+            / sum(b * b for b in reference))
+
+
+class Model:
+    def __init__(self, baton, path, tier):
+        self.command = [baton, "logits", "-m", str(path), "--isa", tier]
+
+    def logits(self, tokens, *options):
+        """Logits after the last token, or None when the machine does not have the tier."""
+        run = subprocess.run([*self.command, "--tokens", ",".join(map(str, tokens)), *options],
+                             capture_output=True, text=True)
+        if run.returncode != 0 and "does not have it" in run.stderr:
+            return None
+        if run.returncode != 0:
+            sys.exit(f"{' '.join(run.args[:6])}: {run.stderr.strip()}")
+        return json.loads(run.stdout)["rows"][-1]["logits"]
+
+    def greedy(self, tokens, n):
+        tokens, made = list(tokens), []
+        for _ in range(n):
+            logits = self.logits(tokens, "-ctk", "f32", "-ctv", "f32")
+            made.append(max(range(len(logits)), key=logits.__getitem__))
+            tokens.append(made[-1])
+        return made
+
+
+def sure(reference):
+    """How many greedy tokens may be compared: a number, or one flag per token."""
+    n = reference["greedy_sure"]
+    return n if isinstance(n, int) else (n + [False]).index(False)
+
+
+def check_tier(model, tier, reference):
+    ours = model.logits(reference["tokens"], "-ctk", "f32", "-ctv", "f32")
+    if ours is None:
+        return None
+    problems = []
+    if len(ours) != reference["n_vocab"]:
+        problems.append(f"{len(ours)} logits, not {reference['n_vocab']}")
+    distance = {"other engine": nmse(ours, reference["logits_last"])}
+    most = reference["nmse_max"]
+    if "logits_exact" in reference:
+        exact = reference["logits_exact"]
+        distance["exact"] = nmse(ours, exact)
+        distance["other engine to exact"] = nmse(reference["logits_last"], exact)
+        if distance["exact"] > distance["other engine to exact"]:
+            problems.append("the other engine is nearer to exact arithmetic")
+    if min(distance["other engine"], distance.get("exact", float("inf"))) > most:
+        problems.append(f"no reference within {most:g}")
+    n = sure(reference)
+    wanted = [reference["greedy"][:n], reference.get("greedy_exact", reference["greedy"])[:n]]
+    made = model.greedy(reference["tokens"], n)
+    if made not in wanted:
+        problems.append(f"greedy tokens {made}, not {wanted[0]}")
+    figures = ", ".join(f"{name} {value:.2e}" for name, value in distance.items())
+    print(f"{reference['model']} {tier}: nmse to {figures} (at most {most:g}); {n} greedy tokens: "
+          + ("; ".join(problems) or "agrees"), flush=True)
+    return not problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("result", type=pathlib.Path)
+    parser.add_argument("--isa", default=",".join(TIERS), help="tiers to try")
+    options = parser.parse_args()
+    reference = json.loads(options.result.read_text())
+    path = options.result.with_suffix(".gguf")
+    tiers = {t: check_tier(Model(options.baton, path, t), t, reference)
+             for t in options.isa.split(",")}
+    tried = {t: ok for t, ok in tiers.items() if ok is not None}
+    if not tried:
+        sys.exit("this machine has none of the tiers " + options.isa)
+    sys.exit(0 if all(tried.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()
