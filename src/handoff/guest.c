@@ -12,6 +12,8 @@
 #include "handoff/worker_private.h"
 #include "link/sync.h"
 
+#define CREDIT_MAX (UINT64_C(1) << 63)   /* W-114 */
+
 /* ---- handshake ---- */
 
 static void reject(bt_handoff_guest *g, const bt_wire_reject *m)
@@ -129,6 +131,9 @@ static bt_status check_prefill(const bt_handoff_guest *g, const bt_wire_prefill 
         return bt_fail(err, BT_E_PROTOCOL, "PREFILL wants rows %u..%u of %u tokens",
                        m->position_first, m->position_end, m->n_tokens);
     }
+    if (m->credit > CREDIT_MAX) {
+        return bt_fail(err, BT_E_PROTOCOL, "PREFILL gives credit for more than 2^63 bytes");
+    }
     if (m->n_tokens > w->n_ctx) {
         return bt_fail(err, BT_E_CONTEXT, "the prompt has %u tokens, the worker's context %u",
                        m->n_tokens, w->n_ctx);
@@ -174,14 +179,22 @@ static bt_status take_prefill(bt_handoff_guest *g, const bt_frame *frame, bt_err
     return BT_OK;
 }
 
-/* The stream's own failure: the sender tells the server and frees it. */
-static void fail_push(bt_handoff_guest *g, bt_handoff_push *u, const bt_error *why)
+static bt_status check_tokens(const bt_handoff_push *u, const bt_wire_tokens *m, bt_error *why)
 {
-    (void)pthread_mutex_lock(&g->lock);
-    u->failure = *why;
-    u->pins--;
-    (void)pthread_cond_signal(&g->wake);
-    (void)pthread_mutex_unlock(&g->lock);
+    const uint32_t n_vocab = u->guest->worker->n_vocab;
+    if (m->offset != u->n_got || m->ids.n == 0 || m->ids.n > u->asked.n_tokens - u->n_got) {
+        return bt_fail(why, BT_E_PROTOCOL, "tokens %u..%llu, but %u is next and %u the end",
+                       m->offset, (unsigned long long)m->offset + m->ids.n, u->n_got,
+                       u->asked.n_tokens);
+    }
+    for (uint32_t i = 0; i < m->ids.n; i++) {
+        const uint32_t id = bt_wire_token(m->ids, i);
+        if (id >= n_vocab) {
+            return bt_fail(why, BT_E_BADINPUT, "token %u at %u, but the vocabulary has %u", id,
+                           m->offset + i, n_vocab);
+        }
+    }
+    return BT_OK;
 }
 
 static bt_status take_tokens(bt_handoff_guest *g, const bt_frame *frame, bt_error *err)
@@ -201,21 +214,18 @@ static bt_status take_tokens(bt_handoff_guest *g, const bt_frame *frame, bt_erro
     if (!u) {
         return BT_OK;                   /* late, or of a prompt that was refused */
     }
-    if (m.offset != u->n_got || m.ids.n == 0 || m.ids.n > u->asked.n_tokens - u->n_got) {
-        (void)bt_fail(&why, BT_E_PROTOCOL, "tokens %u..%llu, but %u is next and %u the end",
-                      m.offset, (unsigned long long)m.offset + m.ids.n, u->n_got,
-                      u->asked.n_tokens);
-        fail_push(g, u, &why);
-        return BT_OK;
-    }
-    bt_wire_tokens_copy(m.ids, u->tokens + u->n_got);
-    u->n_got += m.ids.n;
-    if (u->n_got == u->asked.n_tokens && bt_handoff_push_submit(u, &why) != BT_OK) {
-        fail_push(g, u, &why);
-        return BT_OK;
+    bt_status s = check_tokens(u, &m, &why);
+    if (s == BT_OK) {
+        bt_wire_tokens_copy(m.ids, u->tokens + u->n_got);
+        u->n_got += m.ids.n;
+        s = u->n_got == u->asked.n_tokens ? bt_handoff_push_submit(u, &why) : BT_OK;
     }
     (void)pthread_mutex_lock(&g->lock);
+    if (s != BT_OK) {
+        u->failure = why;               /* the sender tells the server and frees it */
+    }
     u->pins--;
+    (void)pthread_cond_signal(&g->wake);
     (void)pthread_mutex_unlock(&g->lock);
     return BT_OK;
 }
@@ -254,14 +264,17 @@ static bt_status take_credit(bt_handoff_guest *g, const bt_frame *frame, bt_erro
 {
     bt_wire_credit m;
     BT_TRY(bt_wire_credit_decode(frame->body, frame->size, &m, err));
+    bool good = m.bytes > 0 && m.bytes <= CREDIT_MAX;
     (void)pthread_mutex_lock(&g->lock);
     bt_handoff_push *u = find(g, frame->stream);
-    if (u) {
-        u->credit = m.bytes > UINT64_MAX - u->credit ? UINT64_MAX : u->credit + m.bytes;
+    if (u && good) {
+        u->credit += m.bytes;           /* below 2^64: each was at most 2^63 */
+        good = u->credit <= CREDIT_MAX;
         (void)pthread_cond_signal(&g->wake);
     }
     (void)pthread_mutex_unlock(&g->lock);
-    return BT_OK;
+    return good ? BT_OK : bt_fail(err, BT_E_PROTOCOL, "CREDIT of %llu bytes on stream %u",
+                                  (unsigned long long)m.bytes, frame->stream);
 }
 
 static bt_status take_error(bt_handoff_guest *g, const bt_frame *frame, bt_error *err)
@@ -278,6 +291,12 @@ static bt_status take_error(bt_handoff_guest *g, const bt_frame *frame, bt_error
 
 static bt_status take_frame(bt_handoff_guest *g, const bt_frame *frame, bt_error *err)
 {
+    const bool of_stream = frame->type == BT_WIRE_TOKENS || frame->type == BT_WIRE_CANCEL ||
+                           frame->type == BT_WIRE_CREDIT;
+    if (of_stream && (frame->stream == 0 || frame->stream > g->stream_last)) {
+        return bt_fail(err, BT_E_PROTOCOL, "%s on stream %u, which was never opened",
+                       bt_wire_type_name(frame->type), frame->stream);
+    }
     switch (frame->type) {
     case BT_WIRE_PREFILL:
         return take_prefill(g, frame, err);

@@ -161,6 +161,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     }
     job->asked = asked;
     job->sent = true;
+    job->credit_left = asked.credit;
     job->credit_owed = 0;
     job->rows_ms = 0;
     job->sent_ms = job->news_ms = bt_clock_ms();
@@ -328,6 +329,7 @@ static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job, size_t size)
     bt_error err;
     if (bt_wire_credit_encode(&m, body, sizeof body, &n, &err) == BT_OK &&
         bt_link_send(peer->link, BT_WIRE_CREDIT, job->stream, body, n, &err) == BT_OK) {
+        job->credit_left += job->credit_owed;
         job->credit_owed = 0;
     }
 }
@@ -341,25 +343,31 @@ static void fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     bt_handoff_job_fail(peer, job, err, true);
 }
 
-void bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                              bt_error *err)
 {
     bt_wire_rows m;
-    bt_error err;
-    if (bt_wire_rows_decode(frame->body, frame->size, &m, &err) != BT_OK ||
-        bt_ledger_check(&job->ledger, &m, &err) != BT_OK) {
-        fail_corrupt(peer, job, &err);
-        return;
+    BT_TRY(bt_wire_rows_decode(frame->body, frame->size, &m, err));
+    BT_TRY(bt_ledger_check(&job->ledger, &m, err));
+    if (frame->size > job->credit_left) {
+        return bt_fail(err, BT_E_PROTOCOL, "%u bytes of rows with credit for %llu", frame->size,
+                       (unsigned long long)job->credit_left);
     }
+    job->credit_left -= frame->size;
     const bt_status s = bt_engine_import_rows(peer->owner->engine, job->ticket, m.layer, m.position,
                                               m.n, m.k.data, m.v.data);
     if (s == BT_E_CANCELLED) {
-        return;                         /* the tick that follows ends it */
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        job->cancelled = true;          /* the tick that follows ends it */
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        return BT_OK;
     }
     if (s != BT_OK) {
-        (void)bt_fail(&err, s, "rows %u..%u of layer %u could not be stored: %s", m.position,
+        bt_error why;
+        (void)bt_fail(&why, s, "rows %u..%u of layer %u could not be stored: %s", m.position,
                       m.position + m.n, m.layer, bt_status_text(s));
-        bt_handoff_job_fail(peer, job, &err, true);
-        return;
+        bt_handoff_job_fail(peer, job, &why, true);
+        return BT_OK;
     }
     bt_ledger_enter(&job->ledger, &m, frame);
     if (job->rows_ms == 0) {
@@ -367,6 +375,7 @@ void bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_fr
     }
     job->report.bytes += (uint64_t)m.k.size + m.v.size;
     give_credit(peer, job, frame->size);
+    return BT_OK;
 }
 
 void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)

@@ -93,11 +93,26 @@ static bt_status take_reject(const bt_frame *frame, bt_error *err)
     (void)bt_wire_text_copy(m.server_value, ours, sizeof ours);
     (void)bt_wire_text_copy(m.worker_value, theirs, sizeof theirs);
     (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
-    if (!field[0]) {
-        return bt_fail(err, BT_E_REFUSED, "the worker refused: %s", sentence);
+    const bt_status status = bt_status_from_wire(m.status);
+    if (status == BT_E_FULL || status == BT_E_CLOSED) {
+        return bt_fail(err, status, "the worker refused: %s", sentence);
     }
     return bt_fail(err, BT_E_REFUSED, "'%s' is %s here and %s there: %s", field, ours, theirs,
                    sentence);
+}
+
+static bt_status check_welcome(const bt_wire_welcome *m, bt_error *err)
+{
+    if (m->version_major != BT_WIRE_VERSION_MAJOR || m->version_minor != BT_WIRE_VERSION_MINOR) {
+        return bt_fail(err, BT_E_PROTOCOL, "WELCOME speaks version %u.%u of the protocol, this "
+                       "server asked for %d.%d", m->version_major, m->version_minor,
+                       BT_WIRE_VERSION_MAJOR, BT_WIRE_VERSION_MINOR);
+    }
+    if (m->epoch == 0 || m->n_streams == 0 || m->n_prefill == 0) {
+        return bt_fail(err, BT_E_PROTOCOL, "WELCOME with epoch %llu, %u streams, %u prompts",
+                       (unsigned long long)m->epoch, m->n_streams, m->n_prefill);
+    }
+    return BT_OK;
 }
 
 /* Lock held. */
@@ -106,8 +121,7 @@ static void take_welcome(bt_handoff_peer *peer, bt_link *link, const bt_wire_wel
     const bt_prefill_options *o = &peer->owner->options;
     bt_prefill_worker_status *st = &peer->status;
     uint32_t slots = o->n_prefill > 0 ? o->n_prefill : m->n_prefill;
-    slots = slots < m->n_streams ? slots : m->n_streams;
-    st->n_slots = slots > 0 ? slots : 1;
+    st->n_slots = slots < m->n_streams ? slots : m->n_streams;
     st->n_connects++;
     (void)bt_wire_text_copy(m->program, st->version, sizeof st->version);
     (void)bt_wire_text_copy(m->numerics, st->numerics, sizeof st->numerics);
@@ -139,11 +153,7 @@ static bt_status wait_welcome(bt_handoff_peer *peer, bt_link *link, bt_error *er
     }
     bt_wire_welcome m;
     BT_TRY(bt_wire_welcome_decode(frame.body, frame.size, &m, err));
-    if (m.version_major != BT_WIRE_VERSION_MAJOR) {
-        return bt_fail(err, BT_E_REFUSED, "the worker speaks version %u.%u of the protocol, "
-                       "this server %d.%d", m.version_major, m.version_minor,
-                       BT_WIRE_VERSION_MAJOR, BT_WIRE_VERSION_MINOR);
-    }
+    BT_TRY(check_welcome(&m, err));
     (void)pthread_mutex_lock(&peer->owner->lock);
     take_welcome(peer, link, &m);
     (void)pthread_mutex_unlock(&peer->owner->lock);
@@ -172,6 +182,7 @@ static void take_drain(bt_handoff_peer *peer, const bt_frame *frame)
     set_state(peer, BT_PREFILL_DRAINING, sentence);
 }
 
+/* Of one stream, or (no job) of the connection. */
 static bt_status take_error(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
                             bt_error *err)
 {
@@ -181,64 +192,76 @@ static bt_status take_error(bt_handoff_peer *peer, bt_handoff_job *job, const bt
     (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
     bt_status status = bt_status_from_wire(m.status);
     status = status == BT_OK ? BT_E_PROTOCOL : status;
-    if (frame->stream == 0) {
+    if (!job) {
         return bt_fail(err, status, "the worker gave up the connection: %s", sentence);
     }
-    if (job) {
-        bt_error why;
-        (void)bt_fail(&why, status, "%s", sentence);
-        bt_handoff_job_fail(peer, job, &why, false);
-    }
+    bt_error why;
+    (void)bt_fail(&why, status, "%s", sentence);
+    bt_handoff_job_fail(peer, job, &why, false);
     return BT_OK;
+}
+
+/* W-107: models without recurrent state have no use for one. */
+static void take_state(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    const bt_error why = { BT_E_UNSUPPORTED, "the worker sent a recurrent state" };
+    bt_handoff_job_fail(peer, job, &why, true);
+}
+
+/* Frames that belong to a stream, for a job that wants them. */
+static bt_status take_stream_frame(bt_handoff_peer *peer, bt_handoff_job *job,
+                                   const bt_frame *frame, bt_error *err)
+{
+    switch (frame->type) {
+    case BT_WIRE_ROWS:
+        return bt_handoff_job_rows(peer, job, frame, err);
+    case BT_WIRE_CHUNK:
+        bt_handoff_job_chunk(peer, job, frame);
+        return BT_OK;
+    case BT_WIRE_COMMIT:
+        bt_handoff_job_commit(peer, job, frame);
+        return BT_OK;
+    case BT_WIRE_STATE:
+        take_state(peer, job);
+        return BT_OK;
+    case BT_WIRE_ERROR:
+        return take_error(peer, job, frame, err);
+    case BT_WIRE_CANCELLED:
+        return bt_fail(err, BT_E_PROTOCOL, "CANCELLED for a stream that nobody cancelled");
+    default:
+        return bt_fail(err, BT_E_PROTOCOL, "unexpected %s on a stream",
+                       bt_wire_type_name(frame->type));
+    }
 }
 
 /* A failure is one of the connection; a stream's own failures end the stream only. */
 static bt_status take_frame(bt_handoff_peer *peer, const bt_frame *frame, bt_error *err)
 {
+    if (frame->stream == 0) {
+        if (frame->type == BT_WIRE_DRAIN) {
+            take_drain(peer, frame);
+            return BT_OK;
+        }
+        return frame->type == BT_WIRE_ERROR
+                ? take_error(peer, NULL, frame, err)
+                : bt_fail(err, BT_E_PROTOCOL, "unexpected %s from the worker",
+                          bt_wire_type_name(frame->type));
+    }
     (void)pthread_mutex_lock(&peer->owner->lock);
+    const bool opened = frame->stream < peer->stream_next;
     bt_handoff_job *job = bt_handoff_job_find(peer, frame->stream);
     if (job) {
         job->news_ms = bt_clock_ms();
     }
-    /* Cancelled: nothing more is written for it, the next tick ends it. Unknown: it has ended. */
-    const bool late = frame->stream != 0 && (!job || job->cancelled);
-    peer->status.n_late_frames += late;
+    /* Unknown: it has ended. Cancelled: nothing more is written for it, the next tick ends it. */
+    const bool late = !job || job->cancelled;
+    peer->status.n_late_frames += late && frame->type != BT_WIRE_CANCELLED;
     (void)pthread_mutex_unlock(&peer->owner->lock);
-
-    switch (frame->type) {
-    case BT_WIRE_DRAIN:
-        take_drain(peer, frame);
-        return BT_OK;
-    case BT_WIRE_ERROR:
-        return take_error(peer, late ? NULL : job, frame, err);
-    case BT_WIRE_CANCELLED:
-        if (!late) {
-            const bt_error why = { BT_E_PROTOCOL, "the worker cancelled what nobody cancelled" };
-            bt_handoff_job_fail(peer, job, &why, false);
-        }
-        return BT_OK;
-    case BT_WIRE_ROWS:
-    case BT_WIRE_CHUNK:
-    case BT_WIRE_COMMIT:
-        break;
-    default:
-        return bt_fail(err, BT_E_PROTOCOL, "unexpected %s from the worker",
-                       bt_wire_type_name(frame->type));
+    if (!opened) {
+        return bt_fail(err, BT_E_PROTOCOL, "%s on stream %u, which was never opened",
+                       bt_wire_type_name(frame->type), frame->stream);
     }
-    if (frame->stream == 0) {
-        return bt_fail(err, BT_E_PROTOCOL, "%s without a stream", bt_wire_type_name(frame->type));
-    }
-    if (late) {
-        return BT_OK;
-    }
-    if (frame->type == BT_WIRE_ROWS) {
-        bt_handoff_job_rows(peer, job, frame);
-    } else if (frame->type == BT_WIRE_CHUNK) {
-        bt_handoff_job_chunk(peer, job, frame);
-    } else {
-        bt_handoff_job_commit(peer, job, frame);
-    }
-    return BT_OK;
+    return late ? BT_OK : take_stream_frame(peer, job, frame, err);
 }
 
 /* Until the connection ends; *err says how. */
@@ -334,11 +357,12 @@ void *bt_handoff_peer_main(void *context)
             pause_ms = BT_HANDOFF_BACKOFF_FIRST_MS;
         } else if (!stopping(peer)) {
             /* A refusal needs a person; anything else may heal by itself at any moment. */
-            const bool refused = err.status == BT_E_REFUSED || err.status == BT_E_AUTH ||
-                                 err.status == BT_E_PROTOCOL || err.status == BT_E_BADINPUT;
+            const bool person = err.status == BT_E_REFUSED || err.status == BT_E_AUTH ||
+                                err.status == BT_E_PROTOCOL || err.status == BT_E_BADINPUT;
+            const bool refused = person || err.status == BT_E_FULL || err.status == BT_E_CLOSED;
             set_state(peer, refused ? BT_PREFILL_REFUSED : BT_PREFILL_CONNECTING, err.text);
-            const uint32_t most = refused ? BT_HANDOFF_BACKOFF_REFUSED_MS
-                                          : BT_HANDOFF_BACKOFF_LOST_MS;
+            const uint32_t most = person ? BT_HANDOFF_BACKOFF_REFUSED_MS
+                                         : BT_HANDOFF_BACKOFF_LOST_MS;
             pause_ms = pause_ms * 2 < most ? pause_ms * 2 : most;
         }
         if (!stopping(peer)) {

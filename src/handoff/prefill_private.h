@@ -49,6 +49,7 @@ struct bt_handoff_job {
     uint32_t  stream;
     bt_wire_prefill asked;             /* as sent */
     bt_ledger ledger;                  /* open while sent */
+    uint64_t  credit_left;             /* bytes that the worker may still send */
     uint64_t  credit_owed;             /* bytes imported and not yet returned as CREDIT */
     double    start_ms;                /* given to us */
     double    sent_ms, rows_ms, news_ms;   /* PREFILL out; first rows; last frame; 0: not yet */
@@ -111,8 +112,10 @@ void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);
 void bt_handoff_jobs_send(bt_handoff_peer *peer);
 bt_handoff_job *bt_handoff_job_find(bt_handoff_peer *peer, uint32_t stream);
 
-/* Peer's thread, lock free. */
-void bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
+/* Peer's thread, lock free. Rows that nobody asked for are the connection's end (W-70, W-106). */
+BT_MUST_CHECK bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job,
+                                            const bt_frame *frame, bt_error *err);
+/* The stream's end, and no more, where the account does not agree (W-63). */
 void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
 void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
 /* Off this peer, with `why`: to another worker if one is ready, else abandoned. `tell`: the worker

@@ -116,6 +116,7 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     const uint64_t streams = (uint64_t)w->n_prefill + e->queue_max;
     w->n_streams = streams < BT_STREAMS_PER_PEER_MAX ? (uint32_t)streams : BT_STREAMS_PER_PEER_MAX;
     w->n_ctx = e->n_ctx;
+    w->n_vocab = bt_model_config_of(e->model)->n_vocab;
     while (w->epoch == 0) {
         if (bt_random_u64(&w->epoch) != BT_OK) {
             return bt_fail(err, BT_E_IO, "the system gives no random numbers");

@@ -91,7 +91,7 @@ struct bt_worker {
     const bt_kv_layout *layout;
     uint64_t            token_bytes;
     uint64_t            epoch;
-    uint32_t            n_prefill, n_streams, n_peers, n_ctx;
+    uint32_t            n_prefill, n_streams, n_peers, n_ctx, n_vocab;
     char               *numerics;
     bt_wire_hello       own;
     bt_listener        *listener;

@@ -1,0 +1,381 @@
+/* tests/unit/handoff/fake_engine.h - an engine without a model, for tests of handoff/.
+ *
+ * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes" a
+ * row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a pause
+ * per layer; as a server's engine it stores imported rows and remembers how each ticket ended. Rows
+ * can therefore be compared byte by byte with what they must be.
+ */
+#ifndef FAKE_ENGINE_H
+#define FAKE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/digest.h"
+#include "engine/engine.h"
+
+enum { FAKE_LAYERS = 4, FAKE_CTX = 2048, FAKE_TICKETS = 512 };
+
+typedef struct {
+    bool      used, committed, abandoned, closed;
+    uint32_t  first, end, complete;
+    bt_status status;
+    bt_prefill_report report;
+    uint8_t  *rows[FAKE_LAYERS];           /* [FAKE_CTX * (k + v)] K of a position, then V */
+    uint8_t   have[FAKE_LAYERS][FAKE_CTX];
+} fake_ticket;
+
+struct bt_model {
+    bt_model_identity identity;
+    bt_model_config   config;
+};
+
+struct bt_engine {
+    bt_engine_options options;
+    struct bt_model   model;
+    bt_kv_layout      layout;
+    bt_kv_layer       layers[FAKE_LAYERS];
+    bt_placement      placement;
+    bool              placed;
+
+    /* a worker's knobs */
+    atomic_uint       layer_us;            /* "computing" a layer of a chunk */
+    atomic_uint       n_cached;            /* found in the prefix cache */
+    atomic_uint       fail_at;             /* position at which requests fail; 0: never */
+    atomic_int        n_requests;          /* alive */
+
+    pthread_mutex_t   lock;
+    fake_ticket       tickets[FAKE_TICKETS];
+    uint64_t          n_tickets;
+};
+
+struct bt_request {
+    bt_engine *engine;
+    uint32_t  *tokens;
+    uint32_t   n_tokens, chunk;
+    bt_push    push;
+    bool       has_push;
+    pthread_t  thread;
+    atomic_bool cancelled;
+    pthread_mutex_t lock;
+    int        n_events, n_read;           /* BEGIN, END */
+    bt_finish  finish;
+    uint8_t    prefix[FAKE_CTX][8];
+};
+
+/* ---- rows ---- */
+
+static inline void fake_prefixes(const uint32_t *tokens, uint32_t n, uint8_t (*to)[8])
+{
+    uint64_t h = 99;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t id[4] = { (uint8_t)tokens[i], (uint8_t)(tokens[i] >> 8), (uint8_t)(tokens[i] >> 16),
+                          (uint8_t)(tokens[i] >> 24) };
+        h = bt_hash64(id, 4, h);
+        memcpy(to[i], &h, 8);
+    }
+}
+
+static inline void fake_row(const uint8_t prefix[8], uint32_t layer, uint32_t kind, uint8_t *to,
+                            size_t size)
+{
+    uint8_t seed[16] = { 0 };
+    memcpy(seed, prefix, 8);
+    seed[8] = (uint8_t)layer;
+    seed[9] = (uint8_t)kind;
+    for (size_t at = 0; at < size; at += 8) {
+        const uint64_t h = bt_hash64(seed, sizeof seed, at);
+        memcpy(to + at, &h, size - at < 8 ? size - at : 8);
+    }
+}
+
+/* ---- the engine ---- */
+
+/* Layer 2 keeps nothing; K and V differ in width. */
+static inline bt_engine *fake_engine_new(bool push, uint32_t chunk, uint8_t weights)
+{
+    bt_engine *e = calloc(1, sizeof *e);
+    for (uint32_t i = 0; i < FAKE_LAYERS; i++) {
+        const uint32_t k = i == 2 ? 0 : 24 + 8 * i, v = i == 2 ? 0 : 16 + 4 * i;
+        e->layers[i] = (bt_kv_layer){ .k_dim = k, .v_dim = v, .k_row_bytes = k * 2,
+                                      .v_row_bytes = v * 2 };
+    }
+    e->layout = (bt_kv_layout){ .page_tokens = 32, .type_k = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                                .n_layers = FAKE_LAYERS, .layers = e->layers };
+    memset(e->model.identity.weights.bytes, weights, 16);
+    memset(e->model.identity.tokenizer.bytes, 2, 16);
+    memset(e->model.identity.geometry.bytes, 3, 16);
+    e->model.config.n_vocab = 1000;
+    snprintf(e->model.config.name, sizeof e->model.config.name, "fake");
+    e->options = (bt_engine_options){ .model = &e->model, .n_parallel = 4, .n_ctx = FAKE_CTX,
+                                      .n_batch = 512, .n_prefill_chunk = chunk,
+                                      .type_k = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                                      .queue_max = 16, .push = push };
+    pthread_mutex_init(&e->lock, NULL);
+    return e;
+}
+
+static inline void fake_engine_free(bt_engine *e)
+{
+    for (int i = 0; i < FAKE_TICKETS; i++) {
+        for (int l = 0; l < FAKE_LAYERS; l++) {
+            free(e->tickets[i].rows[l]);
+        }
+    }
+    free(e);
+}
+
+const bt_engine_options *bt_engine_options_of(const bt_engine *e) { return &e->options; }
+const bt_kv_layout *bt_engine_kv_layout(const bt_engine *e) { return &e->layout; }
+const bt_model_identity *bt_model_identity_of(const bt_model *m) { return &m->identity; }
+const bt_model_config *bt_model_config_of(const bt_model *m) { return &m->config; }
+
+void bt_engine_set_placement(bt_engine *e, const bt_placement *placement)
+{
+    e->placement = *placement;
+    e->placed = true;
+}
+
+void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *s)
+{
+    (void)e;
+    *s = (bt_engine_stats){ .prefill_tokens_per_second = 1000 };
+}
+
+/* ---- import ---- */
+
+bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, uint32_t position,
+                                uint32_t n, const void *k, const void *v)
+{
+    pthread_mutex_lock(&e->lock);
+    fake_ticket *t = &e->tickets[ticket];
+    bt_status s = BT_OK;
+    if (t->closed || t->committed || t->abandoned) {
+        s = BT_E_CANCELLED;
+    } else if (position < t->first || position + n > t->end) {
+        s = BT_E_BADINPUT;
+    } else {
+        const size_t kb = (size_t)e->layers[layer].k_row_bytes;
+        const size_t vb = (size_t)e->layers[layer].v_row_bytes;
+        for (uint32_t i = 0; i < n; i++) {
+            uint8_t *to = t->rows[layer] + (position + i) * (kb + vb);
+            memcpy(to, (const uint8_t *)k + i * kb, kb);
+            memcpy(to + kb, (const uint8_t *)v + i * vb, vb);
+            t->have[layer][position + i] = 1;
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+    return s;
+}
+
+static inline void fake_end(bt_engine *e, uint64_t ticket, bool committed, uint32_t complete,
+                            const bt_prefill_report *report, bt_status status)
+{
+    pthread_mutex_lock(&e->lock);
+    fake_ticket *t = &e->tickets[ticket];
+    if (t->committed || t->abandoned) {
+        fprintf(stderr, "ticket %llu ended twice\n", (unsigned long long)ticket);
+        abort();
+    }
+    t->committed = committed;
+    t->abandoned = !committed;
+    t->complete = complete;
+    t->report = *report;
+    t->status = status;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report)
+{
+    fake_end(e, ticket, true, e->tickets[ticket].end, report, BT_OK);
+}
+
+void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
+                              const bt_prefill_report *report, bt_status status)
+{
+    fake_end(e, ticket, false, position_complete, report, status);
+}
+
+/* ---- requests of a worker ---- */
+
+bt_request_options bt_request_defaults(void) { return (bt_request_options){ 0 }; }
+
+static void *fake_compute(void *context)
+{
+    bt_request *r = context;
+    bt_engine *e = r->engine;
+    const uint32_t fail_at = atomic_load(&e->fail_at);
+    uint32_t at = atomic_load(&e->n_cached);
+    bt_finish finish = BT_FINISH_LENGTH;
+    at = at < r->n_tokens ? at : r->n_tokens;
+    while (at < r->n_tokens && finish == BT_FINISH_LENGTH) {
+        const uint32_t n = r->n_tokens - at < r->chunk ? r->n_tokens - at : r->chunk;
+        for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+            const uint32_t us = atomic_load(&e->layer_us);
+            if (us > 0) {
+                const struct timespec t = { us / 1000000, (long)(us % 1000000) * 1000 };
+                nanosleep(&t, NULL);
+            }
+            if (r->has_push && e->layers[layer].k_dim > 0) {
+                r->push.layer_done(r->push.context, layer, at, n);
+            }
+        }
+        at += n;
+        if (r->has_push) {
+            r->push.chunk_done(r->push.context, at);
+        }
+        if (atomic_load(&r->cancelled)) {
+            finish = BT_FINISH_CANCELLED;
+        } else if (fail_at > 0 && at >= fail_at) {
+            finish = BT_FINISH_ERROR;
+        }
+    }
+    pthread_mutex_lock(&r->lock);
+    r->finish = finish;
+    r->n_events = 2;
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request **ret_request,
+                           bt_error *err)
+{
+    if (o->n_tokens >= e->options.n_ctx) {
+        return bt_fail(err, BT_E_CONTEXT, "%u tokens do not fit %u", o->n_tokens, e->options.n_ctx);
+    }
+    bt_request *r = calloc(1, sizeof *r);
+    r->engine = e;
+    r->n_tokens = o->n_tokens;
+    r->chunk = o->n_prefill_chunk ? o->n_prefill_chunk : e->options.n_prefill_chunk;
+    r->tokens = malloc(o->n_tokens * sizeof *r->tokens);
+    memcpy(r->tokens, o->tokens, o->n_tokens * sizeof *r->tokens);
+    fake_prefixes(r->tokens, r->n_tokens, r->prefix);
+    r->has_push = o->push != NULL;
+    if (o->push) {
+        r->push = *o->push;
+    }
+    pthread_mutex_init(&r->lock, NULL);
+    r->n_events = 1;
+    atomic_fetch_add(&e->n_requests, 1);
+    *ret_request = r;
+    pthread_create(&r->thread, NULL, fake_compute, r);
+    return BT_OK;
+}
+
+bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret)
+{
+    (void)timeout_ms;
+    bt_status s = BT_E_AGAIN;
+    pthread_mutex_lock(&r->lock);
+    if (r->n_read == 0) {
+        *ret = (bt_event){ .kind = BT_EVENT_BEGIN };
+        r->n_read = 1;
+        s = BT_OK;
+    } else if (r->n_events == 2) {
+        *ret = (bt_event){ .kind = BT_EVENT_END, .finish = r->finish,
+                           .status = r->finish == BT_FINISH_ERROR ? BT_E_DEVICE : BT_OK,
+                           .message = r->finish == BT_FINISH_ERROR ? "the device is on fire" : "" };
+        s = BT_OK;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return s;
+}
+
+void bt_request_cancel(bt_request *r) { atomic_store(&r->cancelled, true); }
+
+void bt_request_release(bt_request *r)
+{
+    if (r) {
+        atomic_store(&r->cancelled, true);
+        pthread_join(r->thread, NULL);
+        atomic_fetch_sub(&r->engine->n_requests, 1);
+        free(r->tokens);
+        free(r);
+    }
+}
+
+void bt_request_stats_get(const bt_request *r, bt_request_stats *s)
+{
+    (void)r;
+    *s = (bt_request_stats){ .queue_ms = 0 };
+}
+
+void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
+                            void *ret_k, void *ret_v)
+{
+    const size_t kb = (size_t)r->engine->layers[layer].k_row_bytes;
+    const size_t vb = (size_t)r->engine->layers[layer].v_row_bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        fake_row(r->prefix[position + i], layer, 0, (uint8_t *)ret_k + i * kb, kb);
+        fake_row(r->prefix[position + i], layer, 1, (uint8_t *)ret_v + i * vb, vb);
+    }
+}
+
+/* ---- driving a server's engine ---- */
+
+/* Asks the placement as the engine would. Returns the ticket, or -1 if it stays here. */
+static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t n_tokens,
+                                 uint32_t first, bt_prefill_where where, bt_prefill_policy policy,
+                                 bt_prefill_report *report)
+{
+    pthread_mutex_lock(&e->lock);
+    const uint64_t ticket = e->n_tickets++;
+    if (ticket >= FAKE_TICKETS) {
+        abort();
+    }
+    fake_ticket *t = &e->tickets[ticket];
+    t->used = true;
+    t->first = first;
+    t->end = n_tokens - 1;
+    for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
+        t->rows[l] = calloc(FAKE_CTX, (size_t)(e->layers[l].k_row_bytes + e->layers[l].v_row_bytes) + 1);
+    }
+    pthread_mutex_unlock(&e->lock);
+    const bt_prefill_job job = { .ticket = ticket, .tokens = tokens, .n_tokens = n_tokens,
+                                 .position_first = first, .position_end = n_tokens - 1,
+                                 .where = where, .policy = policy };
+    *report = (bt_prefill_report){ 0 };
+    return e->placement.start(e->placement.context, &job, report) ? (int64_t)ticket : -1;
+}
+
+static inline bool fake_wait(bt_engine *e, int64_t ticket, uint32_t timeout_ms)
+{
+    const double until = bt_clock_ms() + timeout_ms;
+    for (;;) {
+        pthread_mutex_lock(&e->lock);
+        const bool done = e->tickets[ticket].committed || e->tickets[ticket].abandoned;
+        pthread_mutex_unlock(&e->lock);
+        if (done || bt_clock_ms() > until) {
+            return done;
+        }
+        bt_clock_sleep_ms(1);
+    }
+}
+
+/* True if every row of [first, end) is there and is what it must be. */
+static inline bool fake_rows_right(const bt_engine *e, int64_t ticket, const uint32_t *tokens,
+                                   uint32_t first, uint32_t end)
+{
+    static _Thread_local uint8_t prefix[FAKE_CTX][8];
+    uint8_t k[512], v[512];
+    const fake_ticket *t = &e->tickets[ticket];
+    fake_prefixes(tokens, end, prefix);
+    for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
+        const size_t kb = (size_t)e->layers[l].k_row_bytes, vb = (size_t)e->layers[l].v_row_bytes;
+        for (uint32_t i = first; i < end && kb > 0; i++) {
+            const uint8_t *row = t->rows[l] + i * (kb + vb);
+            fake_row(prefix[i], l, 0, k, kb);
+            fake_row(prefix[i], l, 1, v, vb);
+            if (!t->have[l][i] || memcmp(row, k, kb) != 0 || memcmp(row + kb, v, vb) != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+#endif

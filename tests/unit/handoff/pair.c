@@ -1,0 +1,488 @@
+/* tests/unit/handoff/pair.c - servers and workers in one process over loopback, with fake engines. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "handoff/prefill.h"
+#include "handoff/worker.h"
+#include "unit/handoff/fake_engine.h"
+
+/* ---- helpers ---- */
+
+typedef struct {
+    bt_engine *engine;
+    bt_worker *worker;
+} worker_side;
+
+typedef struct {
+    bt_engine  *engine;
+    bt_prefill *prefill;
+} server_side;
+
+static worker_side open_worker(const char *listen, uint32_t chunk, uint8_t weights)
+{
+    worker_side w = { .engine = fake_engine_new(true, chunk, weights) };
+    const bt_worker_options o = { .listen = listen, .numerics = "ref" };
+    bt_error err = { 0 };
+    /* The port of a worker that has just gone may need a moment. */
+    for (int i = 0; i < 50; i++) {
+        if (bt_worker_open(&o, w.engine, &w.worker, &err) == BT_OK) {
+            return w;
+        }
+        bt_clock_sleep_ms(20);
+    }
+    fail_msg("worker: %s", err.text);
+    return w;
+}
+
+static void close_worker(worker_side *w)
+{
+    bt_worker_close(w->worker);
+    assert_int_equal(atomic_load(&w->engine->n_requests), 0);
+    fake_engine_free(w->engine);
+    *w = (worker_side){ 0 };
+}
+
+static server_side open_server_with(bt_prefill_options o, uint8_t weights)
+{
+    server_side s = { .engine = fake_engine_new(false, 64, weights) };
+    bt_error err = { 0 };
+    o.numerics = "ref";
+    if (bt_prefill_open(&o, s.engine, &s.prefill, &err) != BT_OK) {
+        fail_msg("server: %s", err.text);
+    }
+    assert_true(s.engine->placed);
+    return s;
+}
+
+static server_side open_server(const char *addresses)
+{
+    return open_server_with((bt_prefill_options){ .addresses = addresses, .min_tokens = 1 }, 1);
+}
+
+static void close_server(server_side *s)
+{
+    bt_prefill_close(s->prefill);
+    fake_engine_free(s->engine);
+    *s = (server_side){ 0 };
+}
+
+static bt_prefill_worker_status worker_status(const server_side *s, uint32_t i)
+{
+    bt_prefill_worker_status st;
+    bt_prefill_worker_status_get(s->prefill, i, &st);
+    return st;
+}
+
+static void wait_state(const server_side *s, uint32_t i, bt_prefill_state state)
+{
+    const double until = bt_clock_ms() + 10000;
+    bt_prefill_worker_status st = worker_status(s, i);
+    while (st.state != state && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(5);
+        st = worker_status(s, i);
+    }
+    if (st.state != state) {
+        fail_msg("worker %u is %s (%s), not %s", i, bt_prefill_state_name(st.state), st.reason,
+                 bt_prefill_state_name(state));
+    }
+}
+
+static uint32_t *prompt(uint32_t n, uint32_t seed)
+{
+    uint32_t *tokens = malloc(n * sizeof *tokens);
+    for (uint32_t i = 0; i < n; i++) {
+        tokens[i] = (uint32_t)bt_hash64(&i, 4, seed) % 1000;
+    }
+    return tokens;
+}
+
+/* Sends a prompt of n tokens to a ready worker and expects every row back. */
+static bt_prefill_report expect_remote(server_side *s, uint32_t n, uint32_t first, uint32_t seed)
+{
+    uint32_t *tokens = prompt(n, seed);
+    bt_prefill_report r;
+    const int64_t t = fake_start(s->engine, tokens, n, first, BT_WHERE_REMOTE, BT_POLICY_FALLBACK, &r);
+    if (t < 0) {
+        fail_msg("stayed here: %s", r.reason);
+    }
+    assert_true(fake_wait(s->engine, t, 20000));
+    r = s->engine->tickets[t].report;
+    if (!s->engine->tickets[t].committed) {
+        fail_msg("not committed: %s", r.reason);
+    }
+    assert_true(fake_rows_right(s->engine, t, tokens, first, n - 1));
+    free(tokens);
+    return r;
+}
+
+/* ---- tests ---- */
+
+static void rows_arrive_as_they_were_computed(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    const bt_prefill_report r = expect_remote(&s, 100, 0, 1);
+    assert_int_equal(r.place, BT_PREFILL_REMOTE);
+    assert_string_equal(r.worker, bt_worker_address(w.worker));
+    assert_int_equal(r.n_remote, 99);
+    assert_int_equal(r.bytes, 99 * (24 + 16 + 32 + 20 + 48 + 28) * 2);
+    assert_false(r.fallback);
+    assert_true(r.reason[0] != 0);
+    assert_true(r.exposed_ms >= 0 && r.exposed_ms <= r.total_ms);
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void every_length_chunk_prefix_and_window(void **state)
+{
+    (void)state;
+    static const uint32_t chunks[] = { 1, 7, 16, 64, 512 };
+    static const uint32_t lengths[] = { 2, 3, 15, 16, 17, 55, 700, FAKE_CTX - 1 };
+    static const uint64_t windows[] = { 0, 3000 };   /* one row of the widest layer and a little */
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    for (size_t k = 0; k < BT_LEN(windows); k++) {
+        for (size_t c = 0; c < BT_LEN(chunks); c++) {
+            server_side s = open_server_with(
+                    (bt_prefill_options){ .addresses = bt_worker_address(w.worker), .min_tokens = 1,
+                                          .n_prefill_chunk = chunks[c],
+                                          .window_bytes = windows[k] }, 1);
+            wait_state(&s, 0, BT_PREFILL_READY);
+            for (size_t l = 0; l < BT_LEN(lengths); l++) {
+                const uint32_t n = lengths[l];
+                atomic_store(&w.engine->n_cached, 0);
+                (void)expect_remote(&s, n, 0, (uint32_t)(n + c));
+                /* The server has a part already; the worker has none, less, more, all of it. */
+                const uint32_t cached[] = { 0, n / 4, n / 2, n - 1 };
+                for (size_t i = 0; i < BT_LEN(cached); i++) {
+                    atomic_store(&w.engine->n_cached, cached[i]);
+                    (void)expect_remote(&s, n, n / 3, (uint32_t)(n + c));
+                }
+            }
+            close_server(&s);
+        }
+    }
+    close_worker(&w);
+}
+
+static void server_starts_without_worker_and_uses_it_later(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    char address[128];
+    snprintf(address, sizeof address, "%s", bt_worker_address(w.worker));
+    close_worker(&w);
+
+    server_side s = open_server(address);
+    uint32_t *tokens = prompt(100, 3);
+    bt_prefill_report r;
+    const double until = bt_clock_ms() + 5000;
+    while (!worker_status(&s, 0).reason[0] && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(5);
+    }
+    assert_int_equal(fake_start(s.engine, tokens, 100, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r), -1);
+    assert_true(r.fallback);
+    assert_non_null(strstr(r.reason, "no worker is ready"));
+    assert_non_null(strstr(r.reason, address));
+
+    /* Policy `fail`: the ticket is taken and ended with an error. */
+    const int64_t t = fake_start(s.engine, tokens, 100, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    assert_true(t >= 0);
+    assert_true(fake_wait(s.engine, t, 1000));
+    assert_true(s.engine->tickets[t].abandoned);
+    assert_int_equal(s.engine->tickets[t].status, BT_E_LOST);
+    assert_int_equal(s.engine->tickets[t].complete, 0);
+
+    w = open_worker(address, 16, 1);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    (void)expect_remote(&s, 100, 0, 3);
+    /* And again after a restart in between. */
+    close_worker(&w);
+    wait_state(&s, 0, BT_PREFILL_CONNECTING);
+    w = open_worker(address, 16, 1);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    (void)expect_remote(&s, 100, 0, 3);
+    assert_int_equal(worker_status(&s, 0).n_connects, 2);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void another_model_is_refused_by_field(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 9);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_REFUSED);
+    const bt_prefill_worker_status st = worker_status(&s, 0);
+    assert_non_null(strstr(st.reason, "'weights'"));
+    assert_non_null(strstr(st.reason, "01010101"));
+    assert_non_null(strstr(st.reason, "09090909"));
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void worker_gone_midway_keeps_complete_chunks(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 2000);
+    uint32_t *tokens = prompt(1000, 5);
+    bt_prefill_report r;
+    const int64_t t = fake_start(s.engine, tokens, 1000, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+    assert_true(t >= 0);
+    while (worker_status(&s, 0).tokens_in_flight > 999 - 64) {
+        bt_clock_sleep_ms(1);
+    }
+    close_worker(&w);
+    assert_true(fake_wait(s.engine, t, 5000));
+    const fake_ticket *k = &s.engine->tickets[t];
+    assert_true(k->abandoned);
+    assert_in_range(k->complete, 64, 998);
+    assert_int_equal(k->complete % 16, 0);
+    assert_true(fake_rows_right(s.engine, t, tokens, 0, k->complete));
+    assert_true(k->report.fallback);
+    assert_int_equal(k->report.place, BT_PREFILL_MIXED);
+    assert_int_equal(k->report.n_remote, k->complete);
+    assert_non_null(strstr(k->report.reason, "of 999 tokens"));
+    bt_prefill_status st;
+    bt_prefill_status_get(s.prefill, &st);
+    assert_int_equal(st.n_fallbacks, 1);
+    free(tokens);
+    close_server(&s);
+}
+
+static void second_worker_goes_on_where_the_first_stopped(void **state)
+{
+    (void)state;
+    worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
+    char both[300];
+    snprintf(both, sizeof both, "%s; %s", bt_worker_address(w[0].worker),
+             bt_worker_address(w[1].worker));
+    server_side s = open_server(both);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    wait_state(&s, 1, BT_PREFILL_READY);
+    atomic_store(&w[0].engine->layer_us, 2000);
+    atomic_store(&w[1].engine->layer_us, 2000);
+    uint32_t *tokens = prompt(600, 6);
+    bt_prefill_report r;
+    const int64_t t = fake_start(s.engine, tokens, 600, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    assert_true(t >= 0);
+    const uint32_t a = worker_status(&s, 0).n_in_flight > 0 ? 0 : 1, b = 1 - a;
+    assert_int_equal(worker_status(&s, a).n_in_flight, 1);
+    while (worker_status(&s, a).tokens_in_flight > 599 - 32) {
+        bt_clock_sleep_ms(1);
+    }
+    close_worker(&w[a]);
+    assert_true(fake_wait(s.engine, t, 5000));
+    const fake_ticket *k = &s.engine->tickets[t];
+    assert_true(k->committed);
+    assert_int_equal(k->report.retries, 1);
+    assert_string_equal(k->report.worker, bt_worker_address(w[b].worker));
+    assert_true(fake_rows_right(s.engine, t, tokens, 0, 599));
+    assert_true(worker_status(&s, a).n_partial_tokens >= 32);
+    assert_true(worker_status(&s, b).n_tokens <= 599 - 32);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w[b]);
+}
+
+static void cancel_ends_both_sides_soon(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 2000);
+    uint32_t *tokens = prompt(1500, 7);
+    for (uint32_t i = 0; i < 20; i++) {
+        bt_prefill_report r;
+        const int64_t t = fake_start(s.engine, tokens, 1500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+        assert_true(t >= 0);
+        bt_clock_sleep_ms(i * 2);               /* queued, computing, transferring */
+        const double began = bt_clock_ms();
+        s.engine->placement.cancel(s.engine->placement.context, (uint64_t)t);
+        assert_true(fake_wait(s.engine, t, 250));
+        assert_true(s.engine->tickets[t].abandoned);
+        assert_int_equal(s.engine->tickets[t].status, BT_E_CANCELLED);
+        while (atomic_load(&w.engine->n_requests) > 0 && bt_clock_ms() - began < 250) {
+            bt_clock_sleep_ms(1);
+        }
+        assert_int_equal(atomic_load(&w.engine->n_requests), 0);
+    }
+    bt_worker_status st;
+    bt_worker_status_get(w.worker, &st);
+    assert_int_equal(st.n_in_flight, 0);
+    assert_int_equal(st.tokens_in_flight, 0);
+    atomic_store(&w.engine->layer_us, 0);
+    (void)expect_remote(&s, 300, 0, 8);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void failing_engine_is_an_error_of_the_prompt(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->fail_at, 32);
+    uint32_t *tokens = prompt(200, 9);
+    bt_prefill_report r;
+    const int64_t t = fake_start(s.engine, tokens, 200, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    assert_true(t >= 0);
+    assert_true(fake_wait(s.engine, t, 5000));
+    assert_true(s.engine->tickets[t].abandoned);
+    assert_int_equal(s.engine->tickets[t].status, BT_E_DEVICE);
+    assert_non_null(strstr(s.engine->tickets[t].report.reason, "on fire"));
+    atomic_store(&w.engine->fail_at, 0);
+    (void)expect_remote(&s, 200, 0, 9);         /* the connection is as good as before */
+    assert_int_equal(worker_status(&s, 0).n_connects, 1);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void two_servers_many_prompts_at_once(void **state)
+{
+    (void)state;
+    enum { N = 12 };
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s[2];
+    uint32_t *tokens[2][N];
+    int64_t t[2][N];
+    bt_prefill_report r;
+    atomic_store(&w.engine->layer_us, 300);
+    for (int k = 0; k < 2; k++) {
+        s[k] = open_server(bt_worker_address(w.worker));
+        wait_state(&s[k], 0, BT_PREFILL_READY);
+    }
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 2; k++) {
+            const uint32_t n = 50 + 37 * (uint32_t)i;
+            tokens[k][i] = prompt(n, (uint32_t)(i * 2 + k));
+            t[k][i] = fake_start(s[k].engine, tokens[k][i], n, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+            assert_true(t[k][i] >= 0);
+        }
+    }
+    assert_true(worker_status(&s[0], 0).n_in_flight <= 4);   /* n_parallel of the worker */
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < 2; k++) {
+            assert_true(fake_wait(s[k].engine, t[k][i], 20000));
+            if (!s[k].engine->tickets[t[k][i]].committed) {
+                fail_msg("%s", s[k].engine->tickets[t[k][i]].report.reason);
+            }
+            assert_true(fake_rows_right(s[k].engine, t[k][i], tokens[k][i], 0, 49 + 37 * (uint32_t)i));
+            free(tokens[k][i]);
+        }
+    }
+    close_server(&s[0]);
+    close_server(&s[1]);
+    close_worker(&w);
+}
+
+static void drained_worker_finishes_and_gets_no_more(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server_with((bt_prefill_options){ .addresses = bt_worker_address(w.worker),
+                                                           .min_tokens = 1, .n_prefill = 1 }, 1);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 1000);
+    uint32_t *tokens = prompt(500, 10);
+    bt_prefill_report r;
+    const int64_t t = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+    const int64_t waits = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+    assert_true(t >= 0 && waits >= 0);
+    assert_int_equal(worker_status(&s, 0).n_waiting, 1);
+    bt_clock_sleep_ms(30);
+    assert_int_equal(bt_worker_drain(w.worker, 1), BT_E_TIMEOUT);
+    wait_state(&s, 0, BT_PREFILL_DRAINING);
+    assert_int_equal(fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r), -1);
+    assert_non_null(strstr(r.reason, "shutting down"));
+    assert_int_equal(bt_worker_drain(w.worker, 20000), BT_OK);
+    assert_true(fake_wait(s.engine, t, 1000));
+    assert_true(s.engine->tickets[t].committed);
+    assert_true(fake_wait(s.engine, waits, 1000));
+    assert_true(s.engine->tickets[waits].abandoned);
+    free(tokens);
+    close_worker(&w);
+    close_server(&s);
+}
+
+static void stop_ends_every_ticket(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 5000);
+    uint32_t *tokens = prompt(500, 11);
+    bt_prefill_report r;
+    int64_t t[6];
+    for (int i = 0; i < 6; i++) {
+        t[i] = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+        assert_true(t[i] >= 0);
+    }
+    bt_prefill_stop(s.prefill);
+    for (int i = 0; i < 6; i++) {
+        assert_true(s.engine->tickets[t[i]].abandoned);
+    }
+    assert_int_equal(fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r), -1);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
+static void bad_addresses_are_named(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "", " ; ", "nohost", ":7070", "a:", "a:0", "a:65536", "a:1x",
+                                       "good:7070;bad" };
+    bt_engine *e = fake_engine_new(false, 64, 1);
+    for (size_t i = 0; i < BT_LEN(bad); i++) {
+        const bt_prefill_options o = { .addresses = bad[i] };
+        bt_prefill *p = NULL;
+        bt_error err = { 0 };
+        assert_int_equal(bt_prefill_open(&o, e, &p, &err), BT_E_BADINPUT);
+        assert_true(err.text[0] != 0);
+        assert_null(p);
+    }
+    fake_engine_free(e);
+}
+
+static int quiet(void **state)
+{
+    (void)state;
+    bt_log_set_level(getenv("BATON_TEST_LOG") ? BT_LOG_DEBUG : BT_LOG_ERROR);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_arrive_as_they_were_computed),
+        cmocka_unit_test(every_length_chunk_prefix_and_window),
+        cmocka_unit_test(server_starts_without_worker_and_uses_it_later),
+        cmocka_unit_test(another_model_is_refused_by_field),
+        cmocka_unit_test(worker_gone_midway_keeps_complete_chunks),
+        cmocka_unit_test(second_worker_goes_on_where_the_first_stopped),
+        cmocka_unit_test(cancel_ends_both_sides_soon),
+        cmocka_unit_test(failing_engine_is_an_error_of_the_prompt),
+        cmocka_unit_test(two_servers_many_prompts_at_once),
+        cmocka_unit_test(drained_worker_finishes_and_gets_no_more),
+        cmocka_unit_test(stop_ends_every_ticket),
+        cmocka_unit_test(bad_addresses_are_named),
+    };
+    return cmocka_run_group_tests_name("handoff/pair", tests, quiet, NULL);
+}
