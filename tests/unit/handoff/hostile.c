@@ -1,0 +1,696 @@
+/* tests/unit/handoff/hostile.c - each side against a peer that lies, errs or stays silent.
+ *
+ * The peer is the test itself, speaking frames by hand. What has to hold: nothing that was not
+ * covered by an equal digest becomes part of a prefix, the liar loses its connection or its stream and
+ * nobody else loses anything, and all is freed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "handoff/greeting.h"
+#include "handoff/prefill.h"
+#include "handoff/worker.h"
+#include "link/link.h"
+#include "unit/handoff/fake_engine.h"
+#include "wire/codec.h"
+#include "wire/tally.h"
+
+/* ---- frames by hand ---- */
+
+#define SEND(link, NAME, name, on_stream, ...)                                              \
+    do {                                                                                    \
+        const bt_wire_##name message = { __VA_ARGS__ };                                     \
+        static uint8_t body[1 << 16];                                                       \
+        size_t size;                                                                        \
+        assert_int_equal(bt_wire_##name##_encode(&message, body, sizeof body, &size, NULL), BT_OK); \
+        (void)(bt_link_send(link, BT_WIRE_##NAME, on_stream, body, size, NULL) == BT_OK);    \
+    } while (0)
+
+/* The next frame of that type, whatever comes before it; false when the link ends or time is up. */
+static bool receive(bt_link *link, uint16_t type, bt_frame *ret)
+{
+    const double until = bt_clock_ms() + 5000;
+    while (bt_clock_ms() < until) {
+        const bt_status s = bt_link_receive(link, 100, ret, NULL);
+        if (s == BT_OK && ret->type == type) {
+            return true;
+        }
+        if (s != BT_OK && s != BT_E_AGAIN) {
+            return false;
+        }
+    }
+    return false;
+}
+
+static bool link_ends(bt_link *link)
+{
+    bt_frame f;
+    return !receive(link, 0xFFFF, &f) && bt_link_receive(link, 0, &f, NULL) != BT_E_AGAIN;
+}
+
+/* ---- a worker by hand ---- */
+
+typedef struct {
+    bt_engine   *engine;       /* of the server under test */
+    bt_engine   *mine;         /* for rows and identity */
+    bt_prefill  *prefill;
+    bt_listener *listener;
+    bt_link     *link;
+    uint64_t     epoch;
+    bt_wire_prefill asked;
+    uint32_t     stream;
+    bt_wire_tally *tally;
+    uint32_t     tokens[200];
+    uint8_t      prefix[FAKE_CTX][8];
+} liar;
+
+enum { N = 101, END = N - 1 };
+
+static void welcome(liar *x)
+{
+    SEND(x->link, WELCOME, welcome, 0, .version_major = BT_WIRE_VERSION_MAJOR,
+         .version_minor = BT_WIRE_VERSION_MINOR, .epoch = x->epoch, .n_ctx = FAKE_CTX,
+         .n_streams = 8, .n_prefill = 2, .chunk_tokens = 16);
+}
+
+static void accept_server(liar *x)
+{
+    bt_frame f;
+    bt_link_destroy(x->link);
+    x->link = NULL;
+    for (int i = 0; i < 100 && !x->link; i++) {
+        (void)(bt_listener_accept(x->listener, 100, &x->link, NULL) == BT_OK);
+    }
+    assert_non_null(x->link);
+    assert_true(receive(x->link, BT_WIRE_HELLO, &f));
+    welcome(x);
+}
+
+static bt_prefill_worker_status status_of(const liar *x)
+{
+    bt_prefill_worker_status st;
+    bt_prefill_worker_status_get(x->prefill, 0, &st);
+    return st;
+}
+
+static void wait_ready(const liar *x)
+{
+    for (int i = 0; i < 1000 && status_of(x).state != BT_PREFILL_READY; i++) {
+        bt_clock_sleep_ms(5);
+    }
+    assert_int_equal(status_of(x).state, BT_PREFILL_READY);
+}
+
+static int liar_open(void **state)
+{
+    liar *x = calloc(1, sizeof *x);
+    bt_error err = { 0 };
+    const bt_link_options lo = { 0 };
+    x->engine = fake_engine_new(false, 16, 1);
+    x->mine = fake_engine_new(true, 16, 1);
+    x->epoch = 4711;
+    assert_int_equal(bt_listener_open("127.0.0.1:0", &lo, &x->listener, &err), BT_OK);
+    const bt_prefill_options o = { .addresses = bt_listener_address(x->listener), .min_tokens = 1,
+                                   .stall_ms = 400, .window_bytes = 60000 };
+    assert_int_equal(bt_prefill_open(&o, x->engine, &x->prefill, &err), BT_OK);
+    for (uint32_t i = 0; i < N; i++) {
+        x->tokens[i] = i * 7 % 1000;
+    }
+    fake_prefixes(x->tokens, N, x->prefix);
+    accept_server(x);
+    wait_ready(x);
+    *state = x;
+    return 0;
+}
+
+static int liar_close(void **state)
+{
+    liar *x = *state;
+    bt_prefill_stop(x->prefill);
+    bt_prefill_close(x->prefill);
+    bt_link_destroy(x->link);
+    bt_listener_close(x->listener);
+    bt_wire_tally_close(x->tally);
+    fake_engine_free(x->engine);
+    fake_engine_free(x->mine);
+    free(x);
+    return 0;
+}
+
+/* The server gives a prompt; we read PREFILL and TOKENS. */
+static int64_t take_prompt(liar *x)
+{
+    bt_prefill_report r;
+    bt_frame f;
+    bt_wire_tokens t;
+    const int64_t ticket = fake_start(x->engine, x->tokens, N, 0, BT_WHERE_REMOTE,
+                                      BT_POLICY_FALLBACK, &r);
+    assert_true(ticket >= 0);
+    assert_true(receive(x->link, BT_WIRE_PREFILL, &f));
+    assert_int_equal(bt_wire_prefill_decode(f.body, f.size, &x->asked, NULL), BT_OK);
+    x->stream = f.stream;
+    assert_int_equal(x->asked.position_end, END);
+    assert_int_equal(x->asked.epoch, x->epoch);
+    assert_true(x->asked.nonce != 0);
+    assert_true(receive(x->link, BT_WIRE_TOKENS, &f));
+    assert_int_equal(bt_wire_tokens_decode(f.body, f.size, &t, NULL), BT_OK);
+    assert_int_equal(t.ids.n, END);
+    bt_wire_tally_close(x->tally);
+    assert_int_equal(bt_wire_tally_open(x->stream, &x->asked, &x->tally, NULL), BT_OK);
+    return ticket;
+}
+
+static void send_rows(liar *x, uint32_t layer, uint32_t position, uint32_t n)
+{
+    static uint8_t body[1 << 16];
+    const bt_kv_layer *y = &x->mine->layers[layer];
+    const uint32_t kb = (uint32_t)y->k_row_bytes, vb = (uint32_t)y->v_row_bytes;
+    const size_t size = bt_wire_rows_place_size(n * kb, n * vb);
+    uint8_t *k, *v;
+    assert_true(size <= sizeof body);
+    bt_wire_rows_place(body, layer, position, n, n * kb, n * vb, &k, &v);
+    for (uint32_t i = 0; i < n; i++) {
+        fake_row(x->prefix[(position + i) % FAKE_CTX], layer, 0, k + i * kb, kb);
+        fake_row(x->prefix[(position + i) % FAKE_CTX], layer, 1, v + i * vb, vb);
+    }
+    (void)(bt_link_send(x->link, BT_WIRE_ROWS, x->stream, body, size, NULL) == BT_OK);
+    bt_wire_tally_put(x->tally, BT_WIRE_ROWS, (uint32_t)size, bt_hash64(body, size, 0));
+}
+
+static void send_all_rows(liar *x, uint32_t first, uint32_t end)
+{
+    static const uint32_t keeping[] = { 0, 1, 3 };
+    for (size_t i = 0; i < BT_LEN(keeping); i++) {
+        send_rows(x, keeping[i], first, end - first);
+    }
+}
+
+static bt_wire_chunk right_chunk(const liar *x, uint32_t end)
+{
+    return (bt_wire_chunk){ .position_end = end, .n_frames = bt_wire_tally_frames(x->tally),
+                            .digest = bt_wire_tally_value(x->tally) };
+}
+
+static bt_wire_commit right_commit(const liar *x)
+{
+    return (bt_wire_commit){ .nonce = x->asked.nonce, .epoch = x->epoch, .position_end = END,
+                             .n_frames = bt_wire_tally_frames(x->tally),
+                             .n_bytes = bt_wire_tally_bytes(x->tally),
+                             .digest = bt_wire_tally_value(x->tally) };
+}
+
+static void send_chunk(liar *x, uint32_t end)
+{
+    const bt_wire_chunk m = right_chunk(x, end);
+    uint8_t body[128];
+    size_t size;
+    assert_int_equal(bt_wire_chunk_encode(&m, body, sizeof body, &size, NULL), BT_OK);
+    (void)(bt_link_send(x->link, BT_WIRE_CHUNK, x->stream, body, size, NULL) == BT_OK);
+}
+
+static void send_commit(liar *x, const bt_wire_commit *m)
+{
+    uint8_t body[128];
+    size_t size;
+    assert_int_equal(bt_wire_commit_encode(m, body, sizeof body, &size, NULL), BT_OK);
+    (void)(bt_link_send(x->link, BT_WIRE_COMMIT, x->stream, body, size, NULL) == BT_OK);
+}
+
+static void expect_abandoned(liar *x, int64_t ticket, uint32_t complete, bt_status status)
+{
+    assert_true(fake_wait(x->engine, ticket, 5000));
+    const fake_ticket *t = &x->engine->tickets[ticket];
+    assert_true(t->abandoned);
+    assert_int_equal(t->complete, complete);
+    assert_int_equal(t->status, status);
+    assert_true(t->report.fallback);
+    assert_true(fake_rows_right(x->engine, ticket, x->tokens, 0, complete));
+}
+
+/* Still as good as new: a whole prompt goes through. */
+static void expect_alive(liar *x)
+{
+    const int64_t t = take_prompt(x);
+    send_all_rows(x, 0, END);
+    const bt_wire_commit m = right_commit(x);
+    send_commit(x, &m);
+    assert_true(fake_wait(x->engine, t, 5000));
+    assert_true(x->engine->tickets[t].committed);
+    assert_true(fake_rows_right(x->engine, t, x->tokens, 0, END));
+}
+
+static void honest_worker_commits(void **state)
+{
+    expect_alive(*state);
+    expect_alive(*state);
+}
+
+static void wrong_chunk_digest_keeps_what_was_agreed(void **state)
+{
+    liar *x = *state;
+    bt_frame f;
+    const int64_t t = take_prompt(x);
+    send_all_rows(x, 0, 32);
+    send_chunk(x, 32);
+    send_all_rows(x, 32, 64);
+    bt_wire_tally_put(x->tally, BT_WIRE_ROWS, 1, 1);    /* as if a frame had been lost */
+    send_chunk(x, 64);
+    expect_abandoned(x, t, 32, BT_E_PROTOCOL);
+    assert_true(receive(x->link, BT_WIRE_CANCEL, &f));
+    assert_int_equal(f.stream, x->stream);
+    send_all_rows(x, 64, END);                          /* late: dropped and counted */
+    expect_alive(x);
+    assert_int_equal(status_of(x).n_late_frames, 3);
+    assert_int_equal(status_of(x).n_corrupt, 1);
+    assert_int_equal(status_of(x).n_connects, 1);
+}
+
+static void commit_of_another_prompt_is_never_used(void **state)
+{
+    liar *x = *state;
+    for (int i = 0; i < 5; i++) {
+        const int64_t t = take_prompt(x);
+        send_all_rows(x, 0, END);
+        bt_wire_commit m = right_commit(x);
+        m.nonce += i == 0;                              /* a stale slot */
+        m.epoch += i == 1;                              /* a worker of before a restart */
+        m.position_end -= i == 2;
+        m.n_bytes += i == 3;
+        m.digest.bytes[9] ^= i == 4;
+        send_commit(x, &m);
+        expect_abandoned(x, t, 0, BT_E_PROTOCOL);
+    }
+    expect_alive(x);
+}
+
+static void early_commit_is_not_enough(void **state)
+{
+    liar *x = *state;
+    const int64_t t = take_prompt(x);
+    send_all_rows(x, 0, END - 1);
+    const bt_wire_commit m = right_commit(x);
+    send_commit(x, &m);
+    expect_abandoned(x, t, 0, BT_E_PROTOCOL);
+    expect_alive(x);
+}
+
+/* Each of these ends the connection; what had been agreed on is kept, and the server comes back. */
+static void lies_that_end_the_connection(void **state)
+{
+    liar *x = *state;
+    for (int i = 0; i < 11; i++) {
+        const int64_t t = take_prompt(x);
+        send_all_rows(x, 0, 32);
+        send_chunk(x, 32);
+        const uint32_t stream = x->stream;
+        switch (i) {
+        case 0: send_rows(x, 0, 32, END - 31); break;   /* past the end */
+        case 1: send_rows(x, 0, 33, 1); break;          /* a gap */
+        case 2: send_rows(x, 0, 0, 1); break;           /* again */
+        case 3: x->stream = stream + 1; send_rows(x, 0, 32, 1); break;    /* never opened */
+        case 4: x->stream = 0; send_rows(x, 0, 32, 1); break;
+        case 5: SEND(x->link, CANCELLED, cancelled, stream, 0); break;
+        case 6: SEND(x->link, HELLO, hello, 0, 0); break;
+        case 7: SEND(x->link, PREFILL, prefill, stream, 0); break;
+        case 8: SEND(x->link, ERROR, error, 0, .status = BT_E_DEVICE); break;
+        case 9: (void)!bt_link_send(x->link, BT_WIRE_ROWS, stream, "xx", 2, NULL); break;
+        default: welcome(x); break;
+        }
+        const bt_status want = i == 8 ? BT_E_DEVICE : BT_E_PROTOCOL;
+        expect_abandoned(x, t, 32, want);
+        assert_true(link_ends(x->link));
+        accept_server(x);
+        wait_ready(x);
+    }
+    expect_alive(x);
+}
+
+static void rows_without_credit_end_the_connection(void **state)
+{
+    liar *x = *state;
+    const int64_t t = take_prompt(x);
+    assert_int_equal(x->asked.credit, 60000);
+    /* Credit comes back as rows are taken in, so only a frame larger than all of it overruns; bytes
+     * behind the last field are legal and make one. */
+    static uint8_t body[70000];
+    uint8_t *k, *v;
+    bt_wire_rows_place(body, 3, 0, 100, 9600, 5600, &k, &v);
+    (void)!bt_link_send(x->link, BT_WIRE_ROWS, x->stream, body, sizeof body, NULL);
+    expect_abandoned(x, t, 0, BT_E_PROTOCOL);
+    assert_non_null(strstr(x->engine->tickets[t].report.reason, "credit"));
+    assert_true(link_ends(x->link));
+}
+
+static void state_error_and_silence_end_the_stream_only(void **state)
+{
+    liar *x = *state;
+    bt_frame f;
+    int64_t t = take_prompt(x);
+    SEND(x->link, STATE, state, x->stream, .total = 4, .data = { (const uint8_t *)"abcd", 4 });
+    expect_abandoned(x, t, 0, BT_E_UNSUPPORTED);
+    assert_true(receive(x->link, BT_WIRE_CANCEL, &f));
+    SEND(x->link, CANCELLED, cancelled, x->stream, 0);
+
+    t = take_prompt(x);
+    send_all_rows(x, 0, 16);
+    send_chunk(x, 16);
+    SEND(x->link, ERROR, error, x->stream, .status = BT_E_FULL, .sentence = bt_wire_text_of("no room"));
+    expect_abandoned(x, t, 16, BT_E_FULL);
+    assert_non_null(strstr(x->engine->tickets[t].report.reason, "no room"));
+
+    /* Alive, but without news for longer than 400 ms: cancelled, not disconnected. */
+    t = take_prompt(x);
+    send_all_rows(x, 0, 16);
+    send_chunk(x, 16);
+    const double began = bt_clock_ms();
+    expect_abandoned(x, t, 16, BT_E_TIMEOUT);
+    assert_in_range((int)(bt_clock_ms() - began), 300, 2000);
+    assert_true(receive(x->link, BT_WIRE_CANCEL, &f));
+    SEND(x->link, CANCELLED, cancelled, x->stream, 0);
+    expect_alive(x);
+    assert_int_equal(status_of(x).n_connects, 1);
+}
+
+static void bad_welcome_is_refused(void **state)
+{
+    liar *x = *state;
+    bt_frame f;
+    bt_link_destroy(x->link);
+    x->link = NULL;
+    for (int i = 0; i < 4; i++) {
+        bt_link *link = NULL;
+        for (int k = 0; k < 200 && !link; k++) {
+            (void)(bt_listener_accept(x->listener, 100, &link, NULL) == BT_OK);
+        }
+        assert_non_null(link);
+        assert_true(receive(link, BT_WIRE_HELLO, &f));
+        if (i == 3) {
+            SEND(link, REJECT, reject, 0, .status = BT_E_FULL, .sentence = bt_wire_text_of("full house"));
+        } else {
+            SEND(link, WELCOME, welcome, 0, .version_major = BT_WIRE_VERSION_MAJOR + (i == 0),
+                 .epoch = i == 1 ? 0 : 3, .n_ctx = 100, .n_streams = i == 2 ? 0 : 4, .n_prefill = 2);
+        }
+        assert_true(link_ends(link));
+        bt_link_destroy(link);
+        for (int k = 0; k < 200 && status_of(x).state != BT_PREFILL_REFUSED; k++) {
+            bt_clock_sleep_ms(5);
+        }
+        assert_int_equal(status_of(x).state, BT_PREFILL_REFUSED);
+    }
+    for (int k = 0; k < 200 && !strstr(status_of(x).reason, "full house"); k++) {
+        bt_clock_sleep_ms(5);
+    }
+    assert_non_null(strstr(status_of(x).reason, "full house"));
+}
+
+static void late_rows_of_a_cancelled_prompt_are_dropped(void **state)
+{
+    liar *x = *state;
+    bt_frame f;
+    const int64_t t = take_prompt(x);
+    send_all_rows(x, 0, 16);
+    x->engine->placement.cancel(x->engine->placement.context, (uint64_t)t);
+    assert_true(receive(x->link, BT_WIRE_CANCEL, &f));
+    assert_true(fake_wait(x->engine, t, 250));
+    assert_int_equal(x->engine->tickets[t].status, BT_E_CANCELLED);
+    send_all_rows(x, 16, END);
+    const bt_wire_commit m = right_commit(x);
+    send_commit(x, &m);
+    SEND(x->link, CANCELLED, cancelled, x->stream, 0);
+    expect_alive(x);
+    assert_int_equal(x->engine->tickets[t].have[0][20], 0);
+}
+
+/* ---- a server by hand ---- */
+
+typedef struct {
+    bt_engine *engine;         /* of the worker under test */
+    bt_worker *worker;
+    bt_link   *link;
+    bt_wire_welcome welcome;
+} caller;
+
+static bt_link *call(caller *x, bool greet)
+{
+    bt_error err = { 0 };
+    const bt_link_options lo = { 0 };
+    bt_link *link = NULL;
+    bt_frame f;
+    assert_int_equal(bt_link_connect(bt_worker_address(x->worker), &lo, &link, &err), BT_OK);
+    if (greet) {
+        const bt_wire_hello m = bt_handoff_hello(x->engine, 1, "ref");
+        uint8_t body[512];
+        size_t size;
+        assert_int_equal(bt_wire_hello_encode(&m, body, sizeof body, &size, NULL), BT_OK);
+        assert_int_equal(bt_link_send(link, BT_WIRE_HELLO, 0, body, size, NULL), BT_OK);
+        assert_true(receive(link, BT_WIRE_WELCOME, &f));
+        assert_int_equal(bt_wire_welcome_decode(f.body, f.size, &x->welcome, NULL), BT_OK);
+    }
+    return link;
+}
+
+static int caller_open(void **state)
+{
+    caller *x = calloc(1, sizeof *x);
+    bt_error err = { 0 };
+    x->engine = fake_engine_new(true, 16, 1);
+    const bt_worker_options o = { .listen = "127.0.0.1:0", .numerics = "ref", .n_peers = 3 };
+    assert_int_equal(bt_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
+    x->link = call(x, true);
+    *state = x;
+    return 0;
+}
+
+static int caller_close(void **state)
+{
+    caller *x = *state;
+    bt_link_destroy(x->link);
+    bt_worker_close(x->worker);
+    assert_int_equal(atomic_load(&x->engine->n_requests), 0);
+    fake_engine_free(x->engine);
+    free(x);
+    return 0;
+}
+
+static void send_prefill(caller *x, uint32_t stream, uint32_t n, uint64_t credit)
+{
+    SEND(x->link, PREFILL, prefill, stream, .nonce = 1 + stream, .epoch = x->welcome.epoch,
+         .n_tokens = n, .position_end = n, .credit = credit);
+}
+
+static void send_ids(caller *x, uint32_t stream, uint32_t offset, uint32_t n, uint32_t id)
+{
+    static uint8_t ids[4 * FAKE_CTX];
+    for (uint32_t i = 0; i < n; i++) {
+        bt_put_le32(ids + 4 * i, id);
+    }
+    SEND(x->link, TOKENS, tokens, stream, .offset = offset, .ids = { ids, n });
+}
+
+static bt_status error_on(caller *x, uint32_t stream)
+{
+    bt_frame f;
+    bt_wire_error m;
+    assert_true(receive(x->link, BT_WIRE_ERROR, &f));
+    assert_int_equal(f.stream, stream);
+    assert_int_equal(bt_wire_error_decode(f.body, f.size, &m, NULL), BT_OK);
+    assert_true(m.sentence.size > 0);
+    return (bt_status)m.status;
+}
+
+static void bad_prompts_are_answered_on_their_stream(void **state)
+{
+    caller *x = *state;
+    bt_frame f;
+    SEND(x->link, PREFILL, prefill, 1, .nonce = 1, .epoch = x->welcome.epoch + 1, .n_tokens = 5,
+         .position_end = 5, .credit = 1000);
+    assert_int_equal(error_on(x, 1), BT_E_PROTOCOL);
+    SEND(x->link, PREFILL, prefill, 2, .nonce = 0, .epoch = x->welcome.epoch, .n_tokens = 5,
+         .position_end = 5, .credit = 1000);
+    assert_int_equal(error_on(x, 2), BT_E_PROTOCOL);
+    SEND(x->link, PREFILL, prefill, 3, .nonce = 1, .epoch = x->welcome.epoch, .n_tokens = 5,
+         .position_first = 5, .position_end = 5, .credit = 1000);
+    assert_int_equal(error_on(x, 3), BT_E_PROTOCOL);
+    SEND(x->link, PREFILL, prefill, 4, .nonce = 1, .epoch = x->welcome.epoch, .n_tokens = 5,
+         .position_end = 6, .credit = 1000);
+    assert_int_equal(error_on(x, 4), BT_E_PROTOCOL);
+    send_prefill(x, 5, FAKE_CTX + 1, 1000);
+    assert_int_equal(error_on(x, 5), BT_E_CONTEXT);
+    send_prefill(x, 6, FAKE_CTX, 1000);             /* the engine's own refusal */
+    send_ids(x, 6, 0, FAKE_CTX, 1);
+    assert_int_equal(error_on(x, 6), BT_E_CONTEXT);
+    send_prefill(x, 7, 10, 1000);
+    send_ids(x, 7, 1, 9, 1);                        /* a gap */
+    assert_int_equal(error_on(x, 7), BT_E_PROTOCOL);
+    send_prefill(x, 8, 10, 1000);
+    send_ids(x, 8, 0, 11, 1);                       /* too many */
+    assert_int_equal(error_on(x, 8), BT_E_PROTOCOL);
+    send_prefill(x, 9, 10, 1000);
+    send_ids(x, 9, 0, 10, 1000);                    /* not in the vocabulary */
+    assert_int_equal(error_on(x, 9), BT_E_BADINPUT);
+    send_prefill(x, 10, 10, 1 << 20);
+    send_ids(x, 10, 0, 10, 999);
+    assert_true(receive(x->link, BT_WIRE_COMMIT, &f));
+    assert_int_equal(f.stream, 10);
+}
+
+static void too_many_streams_is_full(void **state)
+{
+    caller *x = *state;
+    uint32_t stream = 1;
+    for (; stream <= x->welcome.n_streams; stream++) {
+        send_prefill(x, stream, 10, 1000);          /* tokens never come */
+    }
+    send_prefill(x, stream, 10, 1000);
+    assert_int_equal(error_on(x, stream), BT_E_FULL);
+    SEND(x->link, CANCEL, cancel, 1, 0);
+    bt_frame f;
+    assert_true(receive(x->link, BT_WIRE_CANCELLED, &f));
+    assert_int_equal(f.stream, 1);
+    send_prefill(x, stream + 1, 10, 1 << 20);
+    send_ids(x, stream + 1, 0, 10, 1);
+    assert_true(receive(x->link, BT_WIRE_COMMIT, &f));
+}
+
+static void credit_is_never_overdrawn(void **state)
+{
+    caller *x = *state;
+    bt_frame f;
+    uint64_t got = 0, given = 500;
+    send_prefill(x, 1, 200, given);
+    send_ids(x, 1, 0, 200, 1);
+    const double until = bt_clock_ms() + 10000;
+    int dry = 0;
+    while (bt_clock_ms() < until) {
+        const bt_status s = bt_link_receive(x->link, 30, &f, NULL);
+        if (s == BT_OK && f.type == BT_WIRE_ROWS) {
+            got += f.size;
+            assert_true(got <= given);
+        } else if (s == BT_OK && f.type == BT_WIRE_COMMIT) {
+            break;
+        } else if (s == BT_E_AGAIN) {
+            dry++;
+            given += 20000;
+            SEND(x->link, CREDIT, credit, 1, .bytes = 20000);
+        }
+    }
+    assert_true(dry >= 2);
+    assert_int_equal(f.type, BT_WIRE_COMMIT);
+    assert_true(got > 200 * (24 + 16 + 32 + 20 + 48 + 28) * 2);
+}
+
+static void lies_that_end_the_connection_there(void **state)
+{
+    caller *x = *state;
+    for (int i = 0; i < 10; i++) {
+        send_prefill(x, 2, 400, 1 << 20);
+        atomic_store(&x->engine->layer_us, 3000);
+        send_ids(x, 2, 0, 400, 1);
+        switch (i) {
+        case 0: send_prefill(x, 2, 10, 1000); break;            /* does not rise */
+        case 1: send_prefill(x, 0, 10, 1000); break;
+        case 2: send_ids(x, 3, 0, 1, 1); break;                 /* never opened */
+        case 3: SEND(x->link, CREDIT, credit, 2, .bytes = 0); break;
+        case 4: SEND(x->link, CREDIT, credit, 2, .bytes = UINT64_C(1) << 63); break;
+        case 5: SEND(x->link, CANCEL, cancel, 9, 0); break;
+        case 6: SEND(x->link, HELLO, hello, 0, 0); break;
+        case 7: SEND(x->link, COMMIT, commit, 2, 0); break;
+        case 8: (void)!bt_link_send(x->link, BT_WIRE_PREFILL, 3, "x", 1, NULL); break;
+        default: SEND(x->link, ERROR, error, 0, .status = BT_E_NOMEM); break;
+        }
+        assert_true(link_ends(x->link));
+        bt_link_destroy(x->link);
+        /* Its prompt is cancelled and freed; others are served. */
+        for (int k = 0; k < 200 && atomic_load(&x->engine->n_requests) > 0; k++) {
+            bt_clock_sleep_ms(5);
+        }
+        assert_int_equal(atomic_load(&x->engine->n_requests), 0);
+        x->link = call(x, true);
+    }
+    bt_worker_status st;
+    bt_worker_status_get(x->worker, &st);
+    assert_int_equal(st.n_in_flight, 0);
+    assert_int_equal(st.tokens_in_flight, 0);
+    assert_int_equal(st.n_cancelled, 10);
+}
+
+static void strangers_cost_little_and_are_let_go(void **state)
+{
+    caller *x = *state;
+    bt_link *more[2], *silent[40];
+    bt_frame f;
+    bt_wire_reject m;
+    more[0] = call(x, true);
+    more[1] = call(x, true);
+    bt_link *fourth = call(x, false);
+    const bt_wire_hello hello = bt_handoff_hello(x->engine, 1, "ref");
+    uint8_t body[512];
+    size_t size;
+    assert_int_equal(bt_wire_hello_encode(&hello, body, sizeof body, &size, NULL), BT_OK);
+    assert_int_equal(bt_link_send(fourth, BT_WIRE_HELLO, 0, body, size, NULL), BT_OK);
+    assert_true(receive(fourth, BT_WIRE_REJECT, &f));
+    assert_int_equal(bt_wire_reject_decode(f.body, f.size, &m, NULL), BT_OK);
+    assert_int_equal(m.status, BT_E_FULL);
+    bt_link_destroy(fourth);
+    bt_link_destroy(more[0]);
+    bt_link_destroy(more[1]);
+
+    /* Many that never say HELLO: later ones are closed at once, and a guest is served all the while. */
+    for (int i = 0; i < 40; i++) {
+        silent[i] = call(x, false);
+    }
+    send_prefill(x, 1, 10, 1 << 20);
+    send_ids(x, 1, 0, 10, 1);
+    assert_true(receive(x->link, BT_WIRE_COMMIT, &f));
+    int n_closed = 0;
+    const double until = bt_clock_ms() + 3000;
+    while (n_closed < 24 && bt_clock_ms() < until) {
+        n_closed = 0;
+        for (int i = 0; i < 40; i++) {
+            const bt_status s = bt_link_receive(silent[i], 0, &f, NULL);
+            n_closed += s != BT_OK && s != BT_E_AGAIN;
+        }
+        bt_clock_sleep_ms(10);
+    }
+    assert_in_range(n_closed, 24, 39);              /* all but 16, give or take those just let go */
+    for (int i = 0; i < 40; i++) {
+        bt_link_destroy(silent[i]);
+    }
+}
+
+static int quiet(void **state)
+{
+    (void)state;
+    bt_log_set_level(getenv("BATON_TEST_LOG") ? BT_LOG_DEBUG : BT_LOG_ERROR);
+    return 0;
+}
+
+#define WORKER_LIES(test) cmocka_unit_test_setup_teardown(test, liar_open, liar_close)
+#define SERVER_LIES(test) cmocka_unit_test_setup_teardown(test, caller_open, caller_close)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORKER_LIES(honest_worker_commits),
+        WORKER_LIES(wrong_chunk_digest_keeps_what_was_agreed),
+        WORKER_LIES(commit_of_another_prompt_is_never_used),
+        WORKER_LIES(early_commit_is_not_enough),
+        WORKER_LIES(lies_that_end_the_connection),
+        WORKER_LIES(rows_without_credit_end_the_connection),
+        WORKER_LIES(state_error_and_silence_end_the_stream_only),
+        WORKER_LIES(bad_welcome_is_refused),
+        WORKER_LIES(late_rows_of_a_cancelled_prompt_are_dropped),
+        SERVER_LIES(bad_prompts_are_answered_on_their_stream),
+        SERVER_LIES(too_many_streams_is_full),
+        SERVER_LIES(credit_is_never_overdrawn),
+        SERVER_LIES(lies_that_end_the_connection_there),
+        SERVER_LIES(strangers_cost_little_and_are_let_go),
+    };
+    return cmocka_run_group_tests_name("handoff/hostile", tests, quiet, NULL);
+}
