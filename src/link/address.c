@@ -170,8 +170,8 @@ static bt_status explain(const char *text, const char *peer, int error, uint32_t
     case ENETDOWN:
         return bt_fail(err, BT_E_LOST, "'%s' (%s): no route: %s"
 #ifdef __APPLE__
-                       "; if the machine is up, allow this program under System Settings, Privacy & "
-                       "Security, Local Network"
+                       "; if the machine is up, allow this program under System Settings, Privacy "
+                       "& Security, Local Network"
 #else
                        "; is the machine on, and the cable or network up?"
 #endif
@@ -183,8 +183,9 @@ static bt_status explain(const char *text, const char *peer, int error, uint32_t
                        text, peer, waited_ms);
     case EACCES:
     case EPERM:
-        return bt_fail(err, BT_E_LOST, "'%s' (%s): not permitted: a firewall on this machine forbids "
-                       "it", text, peer);
+        return bt_fail(err, BT_E_LOST,
+                       "'%s' (%s): not permitted: a firewall on this machine forbids it", text,
+                       peer);
     case ECANCELED:
         return bt_fail(err, BT_E_TIMEOUT, "'%s' (%s): given up: this side is stopping", text, peer);
     default:
@@ -245,9 +246,9 @@ static uint32_t count(const struct addrinfo *list)
 
 /* Every address gets an equal share of what time is left, so that a dead one (IPv6 that leads
  * nowhere) does not eat the turn of the next. */
-static bt_status connect_list(const char *text, const struct addrinfo *list, const bt_link_options *o,
-                              uint64_t deadline_ns, int *ret_fd, char peer[BT_LINK_PEER_MAX],
-                              bt_error *err)
+static bt_status connect_list(const char *text, const struct addrinfo *list,
+                              const bt_link_options *o, uint64_t deadline_ns, int *ret_fd,
+                              char peer[BT_LINK_PEER_MAX], bt_error *err)
 {
     bt_status status = bt_fail(err, BT_E_NOTFOUND, "'%s': the name has no address", text);
 
@@ -268,7 +269,8 @@ static bt_status connect_list(const char *text, const struct addrinfo *list, con
             return BT_OK;
         }
         close(fd);
-        status = explain(text, peer, error, (uint32_t)((share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS), err);
+        const uint64_t share_ms = (share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS;
+        status = explain(text, peer, error, (uint32_t)share_ms, err);
     }
     return status;
 }
@@ -318,8 +320,8 @@ static bt_status listen_on(const char *text, const struct addrinfo *a, const bt_
     if (o->key_file == NULL && !o->allow_insecure && !is_loopback(a->ai_addr)) {
         return bt_fail(err, BT_E_REFUSED,
                        "'%s' can be reached from other machines, and without a key anybody could "
-                       "use it: give both sides the same --key-file FILE (32 random bytes will do), "
-                       "or listen on 127.0.0.1",
+                       "use it: give both sides the same --key-file FILE (32 random bytes will "
+                       "do), or listen on 127.0.0.1",
                        text);
     }
     BT_TRY(open_socket(a, o->buffer_bytes, &fd, err));

@@ -8,9 +8,9 @@
  *
  * Lifetime: connect or accept to destroy, with no call in progress by then. close() may be called
  *           from any thread, wakes reader, writer and blocked senders, and may be called twice.
- * Threads:  receive and finish: one thread, the reader. All else: any. Callbacks of bulk run without
- *           a lock held, on the writer thread, or (drop only) on the thread that caused it; they may
- *           call bt_link_send and bt_link_send_bulk_try, nothing that blocks.
+ * Threads:  receive and finish: one thread, the reader. All else: any. Callbacks of bulk run
+ *           without a lock held, on the writer thread, or (drop only) on the thread that caused it;
+ *           they may call bt_link_send and bt_link_send_bulk_try, nothing that blocks.
  * Failure:  BT_E_LOST with a sentence (reset, closed by peer, silent for N ms), BT_E_PROTOCOL for
  *           frames that break the rules, BT_E_CLOSED after our own close (the sentence is its
  *           reason). The first failure stays: every later call says the same.
@@ -42,7 +42,7 @@ typedef struct {
     uint64_t    queue_bytes_max;       /* bulk waiting to be sent; 0: 8 MiB */
     const char *key_file;              /* TLS 1.3 with this pre-shared key; NULL: plain */
     bool        allow_insecure;        /* listen beyond loopback without a key */
-    const atomic_bool *stop;           /* connect gives up soon after it becomes true; may be NULL */
+    const atomic_bool *stop;           /* connect gives up soon after it is true; may be NULL */
 } bt_link_options;
 
 /* "host:port", "[v6]:port". Blocks up to the timeout; the sentence says refused, no route, ... */
@@ -51,11 +51,11 @@ BT_MUST_CHECK bt_status bt_link_connect(const char *address, const bt_link_optio
 /* Without key_file only loopback addresses, or BT_E_REFUSED with what to do. Port 0: any free. */
 BT_MUST_CHECK bt_status bt_listener_open(const char *address, const bt_link_options *o,
                                          bt_listener **ret_listener, bt_error *err);
-/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_listener_stop; BT_E_FULL when the process has no
- * descriptors or memory left for one more (accept again later). Never waits for the new peer: its
- * TLS handshake and first frame happen in bt_link_receive, which says BT_E_TIMEOUT (BT_E_AUTH for a
- * wrong key) when they are not there handshake_timeout_ms after accept, however the bytes trickle.
- * How many connections to keep is the owner's limit. */
+/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_listener_stop; BT_E_FULL when the process has
+ * no descriptors or memory left for one more (accept again later). Never waits for the new peer:
+ * its TLS handshake and first frame happen in bt_link_receive, which says BT_E_TIMEOUT (BT_E_AUTH
+ * for a wrong key) when they are not there handshake_timeout_ms after accept, however the bytes
+ * trickle. How many connections to keep is the owner's limit. */
 BT_MUST_CHECK bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link,
                                            bt_error *err);
 const char *bt_listener_address(const bt_listener *l);      /* with the real port */
@@ -63,14 +63,14 @@ void bt_listener_stop(bt_listener *l);                      /* any thread */
 void bt_listener_close(bt_listener *l);                     /* NULL is fine */
 
 /* Waits for the next frame; PING and PONG are handled inside, types not in the table skipped.
- * BT_E_AGAIN after timeout_ms (0: only looks). The body is valid until the next receive. Frames that
- * came before a loss are still delivered. */
+ * BT_E_AGAIN after timeout_ms (0: only looks). The body is valid until the next receive. Frames
+ * that came before a loss are still delivered. */
 BT_MUST_CHECK bt_status bt_link_receive(bt_link *link, uint32_t timeout_ms, bt_frame *ret_frame,
                                         bt_error *err);
 /* Control: copies the body, goes before bulk, never blocks. BT_E_FULL when 8 MiB of control frames
  * wait already. Long prompts (TOKENS) are better sent as bulk. */
-BT_MUST_CHECK bt_status bt_link_send(bt_link *link, uint16_t type, uint32_t stream, const void *body,
-                                     size_t size, bt_error *err);
+BT_MUST_CHECK bt_status bt_link_send(bt_link *link, uint16_t type, uint32_t stream,
+                                     const void *body, size_t size, bt_error *err);
 
 /* Bulk: `fill` is called later on the writer thread to write exactly `size` bytes of body into the
  * send buffer, so rows go from pages to the socket with one copy; `seal` right after it, with the
@@ -92,8 +92,8 @@ typedef struct {
     _Alignas(8) uint8_t context[64];   /* copied; passed by address */
 } bt_bulk;
 /* Blocks while queue_bytes_max (or 2,048 frames) wait; BT_E_CANCELLED when the stream is dropped
- * meanwhile. On failure no callback is called. Not from the reader: two peers that both wait to send
- * and do not read would wait for ever. */
+ * meanwhile. On failure no callback is called. Not from the reader: two peers that both wait to
+ * send and do not read would wait for ever. */
 BT_MUST_CHECK bt_status bt_link_send_bulk(bt_link *link, const bt_bulk *bulk, bt_error *err);
 /* The same, but BT_E_FULL instead of waiting. */
 BT_MUST_CHECK bt_status bt_link_send_bulk_try(bt_link *link, const bt_bulk *bulk, bt_error *err);

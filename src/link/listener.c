@@ -42,8 +42,8 @@ static bt_status prepare(bt_listener *l, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_listener_open(const char *address, const bt_link_options *o, bt_listener **ret_listener,
-                           bt_error *err)
+bt_status bt_listener_open(const char *address, const bt_link_options *o,
+                           bt_listener **ret_listener, bt_error *err)
 {
     bt_listener *l = bt_alloc_zero(BT_MEM_link, 1, sizeof *l);
 
@@ -98,7 +98,8 @@ bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_
     const uint64_t end = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
 
     for (;;) {
-        struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN}, {.fd = l->wake[0], .events = POLLIN}};
+        struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
+                              {.fd = l->wake[0], .events = POLLIN}};
         const uint64_t now = bt_clock_ns();
         const uint64_t left_ms = end > now ? (end - now) / BT_LINK_NS_PER_MS + 1 : 0;
         const bool forever = timeout_ms == BT_LINK_WAIT_FOREVER;

@@ -1,8 +1,8 @@
 /* link/lookup.c - names to addresses, with an end to the waiting.
  *
  * getaddrinfo() cannot be given a deadline, and a resolver that does not answer holds it for half a
- * minute. So it runs on a thread of its own, which is left behind when the time is up and frees what
- * it found. Numeric addresses take neither thread nor time.
+ * minute. So it runs on a thread of its own, which is left behind when the time is up and frees
+ * what it found. Numeric addresses take neither thread nor time.
  */
 #include "link/lookup.h"
 

@@ -22,7 +22,8 @@ enum {
     BT_LINK_CONTROL_BYTES_MAX = 8 << 20,
     BT_LINK_BATCH_BYTES = 256 << 10,    /* as much at least goes into one system call */
     BT_LINK_FIRST_READ_BYTES = 64 << 10,    /* grows when the first large frame comes */
-    BT_LINK_BATCH_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + BT_LINK_BATCH_BYTES,
+    BT_LINK_BATCH_CAPACITY =
+            BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + BT_LINK_BATCH_BYTES,
     BT_LINK_PINGS_OUT_MAX = 8,          /* unanswered ones that are remembered */
     BT_LINK_SILENT_HEARTBEATS = 4
 };

@@ -1,8 +1,8 @@
 /* link/queue.c - bulk frames that wait.
  *
  * A ring of descriptors. Dropping a stream marks its slots and calls their `drop`; the writer skips
- * them. Whoever runs a callback is on a list meanwhile, so that bt_link_drop_stream() can wait until
- * nobody reads the stream's pages any more.
+ * them. Whoever runs a callback is on a list meanwhile, so that bt_link_drop_stream() can wait
+ * until nobody reads the stream's pages any more.
  */
 #include "link/private.h"
 

@@ -3,8 +3,8 @@
  * Small frames are read many at a time. What is missing of a large one is read straight to its
  * place, and no further, so nothing has to be moved afterwards.
  *
- * Silence counts only after a look that found nothing: an owner that came back late, to a socket full
- * of heartbeats, has lost nobody.
+ * Silence counts only after a look that found nothing: an owner that came back late, to a socket
+ * full of heartbeats, has lost nobody.
  */
 #include "link/private.h"
 
@@ -41,8 +41,8 @@ static bool is_closed(bt_link *l)
 
 /* ---- waiting ---- */
 
-/* Until the socket is ready. BT_E_AGAIN at `end_ns`; lost when the peer is silent or a stranger takes
- * too long. */
+/* Until the socket is ready. BT_E_AGAIN at `end_ns`; lost when the peer is silent or a stranger
+ * takes too long. */
 static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
 {
     const uint64_t now = bt_clock_ns();

@@ -3,7 +3,8 @@
  * A transport never blocks and never waits; the link polls `fd` and calls again.
  *
  * Lifetime: open to destroy, which closes fd.
- * Threads:  recv by one thread while another sends; shutdown and finish by any; destroy by the last.
+ * Threads:  recv by one thread while another sends; shutdown and finish by any; destroy by the
+ * last.
  * Failure:  BT_IO_FAILED with a sentence; BT_IO_END when the peer has said the end.
  */
 #ifndef BT_LINK_TRANSPORT_H

@@ -1,8 +1,8 @@
 /* link/writer.c - one thread: headers, heartbeats, batches, system calls.
  *
- * A round takes all control frames that wait and as many bulk frames as make a batch, and hands both
- * to the kernel in one vectored call. A control frame that comes meanwhile waits for one batch at
- * most: 1 MiB and a bit.
+ * A round takes all control frames that wait and as many bulk frames as make a batch, and hands
+ * both to the kernel in one vectored call. A control frame that comes meanwhile waits for one batch
+ * at most: 1 MiB and a bit.
  */
 #include "link/private.h"
 

@@ -98,8 +98,8 @@ bt_status bt_wire_frame_parse(const uint8_t *data, size_t size, uint32_t body_ma
     const uint32_t want = bt_get_le32(data + AT_BODY_CHECKSUM);
     if ((uint32_t)hash != want) {
         return bt_fail(err, BT_E_PROTOCOL,
-                       "damaged on the way: the body of a frame of type %u, stream %u, %u bytes, has "
-                       "the checksum %08x, not %08x",
+                       "damaged on the way: the body of a frame of type %u, stream %u, %u bytes, "
+                       "has the checksum %08x, not %08x",
                        f.type, f.stream, f.size, (uint32_t)hash, want);
     }
     *ret_frame = f;

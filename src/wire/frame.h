@@ -29,7 +29,8 @@ typedef struct {
     uint64_t hash;                      /* XXH3-64 of body */
 } bt_frame;
 
-/* Writes the header for f->body (f->size bytes, at most BT_WIRE_BODY_BYTES_MAX) and sets f->hash. */
+/* Writes the header for f->body (f->size bytes, at most BT_WIRE_BODY_BYTES_MAX) and sets f->hash.
+ * */
 void bt_wire_header_encode(bt_frame *f, uint8_t to[BT_WIRE_HEADER_BYTES]);
 
 /* Looks at the bytes that have come so far.

@@ -132,15 +132,15 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 0 };
     X(HELLO,     hello,     1,  BT_WIRE_HELLO_FIELDS,     "server", "opens the connection")        \
     X(WELCOME,   welcome,   2,  BT_WIRE_WELCOME_FIELDS,   "worker", "HELLO fits")                  \
     X(REJECT,    reject,    3,  BT_WIRE_REJECT_FIELDS,    "worker", "HELLO does not fit")          \
-    X(PREFILL,   prefill,   4,  BT_WIRE_PREFILL_FIELDS,   "server", "asks for the rows of a prompt") \
+    X(PREFILL,   prefill,   4,  BT_WIRE_PREFILL_FIELDS,   "server", "asks for the rows")           \
     X(TOKENS,    tokens,    5,  BT_WIRE_TOKENS_FIELDS,    "server", "a part of the prompt")        \
     X(ROWS,      rows,      6,  BT_WIRE_ROWS_FIELDS,      "worker", "K and V rows of one layer")   \
     X(STATE,     state,     7,  BT_WIRE_STATE_FIELDS,     "worker", "a part of a recurrent state") \
     X(CHUNK,     chunk,     8,  BT_WIRE_CHUNK_FIELDS,     "worker", "a chunk is complete")         \
     X(COMMIT,    commit,    9,  BT_WIRE_COMMIT_FIELDS,    "worker", "all is sent")                 \
-    X(CANCEL,    cancel,    10, BT_WIRE_CANCEL_FIELDS,    "server", "the rows are not wanted any more") \
+    X(CANCEL,    cancel,    10, BT_WIRE_CANCEL_FIELDS,    "server", "the rows are not wanted")     \
     X(CANCELLED, cancelled, 11, BT_WIRE_CANCELLED_FIELDS, "worker", "the stream is over")          \
-    X(ERROR,     error,     12, BT_WIRE_ERROR_FIELDS,     "both",   "a stream, or all, has failed") \
+    X(ERROR,     error,     12, BT_WIRE_ERROR_FIELDS,     "both",   "something has failed")        \
     X(CREDIT,    credit,    13, BT_WIRE_CREDIT_FIELDS,    "server", "the worker may send more")    \
     X(PING,      ping,      14, BT_WIRE_LOAD_FIELDS,      "both",   "are you there")               \
     X(PONG,      pong,      15, BT_WIRE_LOAD_FIELDS,      "both",   "yes")                         \

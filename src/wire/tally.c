@@ -64,14 +64,14 @@ uint64_t  bt_wire_tally_frames(const bt_wire_tally *t) { return t->n_frames; }
 uint64_t  bt_wire_tally_bytes(const bt_wire_tally *t) { return t->n_bytes; }
 bt_digest bt_wire_tally_value(const bt_wire_tally *t) { return bt_digester_value(t->digester); }
 
-static bt_status check_number(const char *message, const char *field, uint64_t theirs, uint64_t ours,
-                              bt_error *err)
+static bt_status check_number(const char *message, const char *field, uint64_t theirs,
+                              uint64_t ours, bt_error *err)
 {
     if (theirs == ours) {
         return BT_OK;
     }
-    return bt_fail(err, BT_E_PROTOCOL, "%s: '%s' is %" PRIu64 " there and %" PRIu64 " here", message,
-                   field, theirs, ours);
+    return bt_fail(err, BT_E_PROTOCOL, "%s: '%s' is %" PRIu64 " there and %" PRIu64 " here",
+                   message, field, theirs, ours);
 }
 
 static bt_status check_digest(const char *message, const bt_wire_tally *t, const bt_digest *theirs,
@@ -84,8 +84,8 @@ static bt_status check_digest(const char *message, const bt_wire_tally *t, const
     char there[BT_DIGEST_TEXT_MAX], here[BT_DIGEST_TEXT_MAX];
     bt_digest_text(theirs, there);
     bt_digest_text(&ours, here);
-    return bt_fail(err, BT_E_PROTOCOL, "%s: the digest of the rows is %s there and %s here", message,
-                   there, here);
+    return bt_fail(err, BT_E_PROTOCOL, "%s: the digest of the rows is %s there and %s here",
+                   message, there, here);
 }
 
 bt_status bt_wire_tally_check_chunk(const bt_wire_tally *t, const bt_wire_chunk *m, bt_error *err)

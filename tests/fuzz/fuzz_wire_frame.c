@@ -1,9 +1,9 @@
 /* rooms: wire base
  *
- * Any bytes are frames, the beginning of one, or refused with a sentence; no frame is larger than its
- * limit, and nothing is allocated. The body of a frame either is refused by the decoder of its type,
- * or gives a message that encodes to those very bytes (less what a later version may have appended)
- * and decodes to the same again.
+ * Any bytes are frames, the beginning of one, or refused with a sentence; no frame is larger than
+ * its limit, and nothing is allocated. The body of a frame either is refused by the decoder of its
+ * type, or gives a message that encodes to those very bytes (less what a later version may have
+ * appended) and decodes to the same again.
  *
  * The first byte chooses: even, the rest is parsed as it is; odd, the rest is a list of type u16,
  * size u16, body, each made into a frame with the right checksums first, so that flips reach the

@@ -1,8 +1,8 @@
 /* rooms: wire base
  *
- * Any message that can be built is encoded to as many bytes as were said, and decodes to itself; cut
- * anywhere it does not decode. The bytes are the choices: the first names the message, the next two
- * where it is cut.
+ * Any message that can be built is encoded to as many bytes as were said, and decodes to itself;
+ * cut anywhere it does not decode. The bytes are the choices: the first names the message, the next
+ * two where it is cut.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tests/fuzz/wire_generate.h - any message of the wire from a string of bytes, and equality of two.
  *
- * Comes from the tables of wire/messages.h, so a new message or field is tested without a line here.
- * Includers must use all of it or allow unused static functions.
+ * Comes from the tables of wire/messages.h, so a new message or field is tested without a line
+ * here. Includers must use all of it or allow unused static functions.
  */
 #ifndef TESTS_FUZZ_WIRE_GENERATE_H
 #define TESTS_FUZZ_WIRE_GENERATE_H
@@ -67,7 +67,10 @@ static inline bt_wire_bytes wire_field_make_bytes(wire_source *s)
 
 static inline bool wire_field_same_u32(uint32_t a, uint32_t b) { return a == b; }
 static inline bool wire_field_same_u64(uint64_t a, uint64_t b) { return a == b; }
-static inline bool wire_field_same_digest(bt_digest a, bt_digest b) { return bt_digest_equal(&a, &b); }
+static inline bool wire_field_same_digest(bt_digest a, bt_digest b)
+{
+    return bt_digest_equal(&a, &b);
+}
 static inline bool wire_same_span(const void *a, const void *b, uint32_t n, uint32_t m, size_t unit)
 {
     return n == m && (n == 0 || memcmp(a, b, n * unit) == 0);

@@ -37,7 +37,8 @@ static void addresses_are_taken_apart(void **state)
     assert_int_equal(bt_link_address_parse(many, &a, &pair_err), BT_E_BADINPUT);
 }
 
-static void expect(const char *address, const bt_link_options *o, bt_status status, const char *says)
+static void expect(const char *address, const bt_link_options *o, bt_status status,
+                   const char *says)
 {
     bt_link *link;
     assert_int_equal(bt_link_connect(address, o, &link, &pair_err), status);

@@ -301,7 +301,8 @@ static void *flood(void *context)
         const bt_wire_ping m = {.time = i};
         if (bt_wire_ping_encode(&m, body, sizeof body, &size, NULL) == BT_OK) {
             uint8_t frame[BT_WIRE_HEADER_BYTES + 64];
-            bt_frame f = {.type = BT_WIRE_PING, .sequence = i, .size = (uint32_t)size, .body = body};
+            bt_frame f = {.type = BT_WIRE_PING, .sequence = i, .size = (uint32_t)size,
+                          .body = body};
             bt_wire_header_encode(&f, frame);
             memcpy(frame + BT_WIRE_HEADER_BYTES, body, size);
             send(fd, frame, BT_WIRE_HEADER_BYTES + size, MSG_NOSIGNAL);

@@ -447,7 +447,8 @@ static void load_and_round_trip_are_known(void **state)
     (void)state;
     const bt_link_options o = {.heartbeat_ms = 20};
     pair p = pair_open(&o);
-    const bt_link_load load = {.running = 2, .waiting = 3, .queued_tokens = 1ull << 40, .token_ns = 7};
+    const bt_link_load load = {
+        .running = 2, .waiting = 3, .queued_tokens = 1ull << 40, .token_ns = 7};
     bt_link_stats s;
     bt_frame f;
 

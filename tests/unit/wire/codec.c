@@ -82,7 +82,8 @@ static void a_credit_goes_there_and_back(void **state)
             assert_true(wire_same_##message(&m, &back));                                           \
             /* Fields of a later version behind it change nothing. */                              \
             assert_int_equal(bt_wire_##message##_decode(buffer, size + 8, &back, NULL), BT_OK);    \
-            assert_int_equal(bt_wire_##message##_encode(&back, second, want, &again, NULL), BT_OK); \
+            assert_int_equal(bt_wire_##message##_encode(&back, second, want, &again, NULL),        \
+                             BT_OK);                                                               \
             assert_int_equal(again, size);                                                         \
             assert_memory_equal(second, buffer, size);                                             \
         }                                                                                          \

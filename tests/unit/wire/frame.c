@@ -50,13 +50,13 @@ static void a_frame_is_parsed(void **state)
     assert_true(f.hash == bt_hash64(f.body, BODY, 0));
 }
 
-/* What goes over the wire, byte by byte: this test breaks when the format changes. The checksums are
- * those of the xxHash library. */
+/* What goes over the wire, byte by byte: this test breaks when the format changes. The checksums
+ * are those of the xxHash library. */
 static void the_header_is_as_written_down(void **state)
 {
     (void)state;
-    static const uint8_t front[24] = {'B', 'A', 'T', 'N', 6, 0, 0x01, 0x80, 4, 3, 2, 1,
-                                      BODY, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11};
+    static const uint8_t front[24] = {'B', 'A', 'T', 'N', 6, 0, 0x01, 0x80, 4, 3, 2, 1, BODY, 0, 0,
+                                      0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11};
     make_frame();
     assert_memory_equal(whole, front, sizeof front);
     assert_int_equal(bt_get_le32(whole + 24),
@@ -107,8 +107,9 @@ static void every_flipped_bit_is_noticed(void **state)
         assert_true(strlen(err.text) > 20);
         /* In the header it is noticed before the body is there. */
         if (bit / 8 < BT_WIRE_HEADER_BYTES) {
-            assert_int_equal(bt_wire_frame_parse(whole, BT_WIRE_HEADER_BYTES, BT_WIRE_BODY_BYTES_MAX,
-                                                 &f, &size, &err), BT_E_PROTOCOL);
+            assert_int_equal(bt_wire_frame_parse(whole, BT_WIRE_HEADER_BYTES,
+                                                 BT_WIRE_BODY_BYTES_MAX, &f, &size, &err),
+                             BT_E_PROTOCOL);
         }
         whole[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
@@ -168,8 +169,8 @@ static void the_largest_body_is_a_mebibyte(void **state)
     for (uint64_t n = BT_WIRE_BODY_BYTES_MAX; n < 1ull << 32; n = n * 2 + 1) {
         bt_put_le32(whole + 12, (uint32_t)n);
         bt_put_le32(whole + 28, bt_checksum32(whole, 28));
-        const bt_status status = bt_wire_frame_parse(whole, WHOLE, BT_WIRE_BODY_BYTES_MAX, &f, &size,
-                                                     &err);
+        const bt_status status =
+                bt_wire_frame_parse(whole, WHOLE, BT_WIRE_BODY_BYTES_MAX, &f, &size, &err);
         assert_int_equal(status, n == BT_WIRE_BODY_BYTES_MAX ? BT_E_AGAIN : BT_E_PROTOCOL);
         if (status == BT_E_PROTOCOL) {
             assert_non_null(strstr(err.text, "at most 1048576"));

@@ -62,7 +62,8 @@ static void whatever_differs_changes_the_digest(void **state)
     p[1].epoch++;
     p[2].position_first++;
     p[3].position_end--;
-    const entry swapped[] = {list[1], list[0], list[2]}, doubled[] = {list[0], list[0], list[1], list[2]},
+    const entry swapped[] = {list[1], list[0], list[2]},
+                doubled[] = {list[0], list[0], list[1], list[2]},
                 damaged[] = {list[0], {BT_WIRE_ROWS, 100, 223}, list[2]},
                 typed[] = {list[0], {BT_WIRE_STATE, 100, 222}, list[2]},
                 sized[] = {list[0], {BT_WIRE_ROWS, 101, 222}, list[2]};
