@@ -12,7 +12,7 @@
  *
  * Lifetime: create starts the thread; destroy ends all requests (reason: closed) and joins it.
  *           A bt_request lives until bt_request_release, which may come after the engine's end.
- * Threads:  submit, the bt_request_* and bt_engine_import_* functions may be called from any thread.
+ * Threads:  submit, the bt_request_* and bt_engine_import_* functions: any thread.
  * Failure:  a request that cannot run ends with an END event that carries the status and a
  *           sentence; a token is never produced from rows that were not computed or committed.
  *           Nothing allocates per token.
@@ -34,18 +34,20 @@ typedef struct {
     const bt_tokenizer *tokenizer;
     bt_device          *device;
     uint32_t n_parallel;               /* sequences running at once, 1 .. BT_PARALLEL_MAX */
-    uint32_t n_ctx;                    /* KV positions in all, shared; one request may use them all */
+    uint32_t n_ctx;                    /* KV positions, shared; one request may use them all */
     uint32_t n_batch;                  /* rows in a step at most */
     uint32_t n_prefill_chunk;          /* tokens of one prompt in a step at most */
     uint32_t decode_gap_ms;            /* aim for steps with prefill while others decode; 0: 50 */
     bt_type  type_k, type_v;
-    uint32_t queue_max;                /* waiting for a free sequence; more are refused (BT_E_FULL) */
+    uint32_t queue_max;                /* waiting requests; more are refused (BT_E_FULL) */
     bool     push;                     /* a worker: run the tape with marks */
 } bt_engine_options;
 
 /* ---- where a prompt was prefilled, shown to the user ---- */
 
-typedef enum { BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE } bt_prefill_place;
+typedef enum {
+    BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE
+} bt_prefill_place;
 typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL } bt_prefill_policy;
 typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where;
 
@@ -71,7 +73,7 @@ typedef struct {
     uint64_t        ticket;        /* names the reservation; never reused */
     const uint32_t *tokens;        /* the whole prompt; borrowed during start() */
     uint32_t        n_tokens;
-    uint32_t        position_first, position_end;  /* rows wanted: [first, end), end = n_tokens - 1 */
+    uint32_t        position_first, position_end;  /* rows wanted; end is n_tokens - 1 */
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
 } bt_prefill_job;
@@ -88,8 +90,9 @@ typedef struct {
     void (*measured)(void *context, uint32_t position, uint32_t n_tokens, double ms);
 } bt_placement;
 
-/* Rows [position, position + n) of a layer, canonical layout, into the reserved pages. BT_E_CANCELLED
- * when the ticket is closed or cancelled; BT_E_BADINPUT when the range is not reserved. */
+/* Rows [position, position + n) of a layer, canonical layout, into the reserved pages.
+ * BT_E_CANCELLED when the ticket is closed or cancelled; BT_E_BADINPUT when the range is not
+ * reserved. */
 BT_MUST_CHECK bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
         uint32_t position, uint32_t n, const void *k, const void *v);
 /* All rows are in. The report is copied. */
@@ -124,8 +127,8 @@ typedef struct {
     uint32_t        n_tokens;          /* >= 1; must leave room for one more in n_ctx */
     bool            prefill_only;      /* compute KV rows of all tokens, no logits, then END */
     const bt_push  *push;              /* with prefill_only; copied; NULL: none */
-    uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch; 0: the
-                                          engine's own */
+    uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch;
+                                          0: the engine's own */
     uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
                                           is full; 0: evaluate the prompt only */
     bool            ignore_eog;
@@ -182,7 +185,8 @@ void bt_engine_destroy(bt_engine *e);
 /* Before the first request; copied. */
 void bt_engine_set_placement(bt_engine *e, const bt_placement *placement);
 
-/* BT_E_CONTEXT: prompt too long (both numbers in the sentence). BT_E_FULL: queue full. BT_E_CLOSED. */
+/* BT_E_CONTEXT: prompt too long (the sentence has both numbers). BT_E_FULL: queue full.
+ * BT_E_CLOSED. BT_E_BADINPUT names what is wrong. */
 BT_MUST_CHECK bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o,
                                          bt_request **ret_request, bt_error *err);
 /* The next event; BT_E_AGAIN after timeout_ms without one. After END only END comes. A consumer
@@ -201,7 +205,8 @@ uint32_t bt_request_seed(const bt_request *r);
 
 typedef struct {
     uint32_t n_running, n_waiting, n_parallel;
-    uint32_t kv_pages_used, kv_pages_total, kv_pages_cached;   /* cached: held by the prefix tree only */
+    uint32_t kv_pages_used, kv_pages_total;
+    uint32_t kv_pages_cached;                                   /* held by the prefix tree only */
     uint64_t kv_token_bytes;
     uint64_t n_requests, n_prompt_tokens, n_cached_tokens, n_predicted_tokens, n_steps;
     uint64_t n_remote_tokens, n_fallbacks, n_cancelled, n_errors;

@@ -364,6 +364,17 @@ void bt_kv_prefix_put(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens, uin
     touch_path(t, at);
 }
 
+void bt_kv_prefix_forget(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens, uint32_t n_tokens)
+{
+    uint32_t at;
+    (void)walk(t, key, tokens, n_tokens, NULL, &at);
+    while (at != ROOT && t->nodes[at].first_child == NONE) {
+        const uint32_t parent = t->nodes[at].parent;
+        remove_leaf(t, at);
+        at = parent;
+    }
+}
+
 void bt_kv_prefix_destroy(bt_kv_prefix *t)
 {
     if (!t) {

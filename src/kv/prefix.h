@@ -44,6 +44,9 @@ void bt_kv_prefix_put(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens, uin
 /* Gives back the page that was used longest ago of those that nobody else holds and no longer
  * prefix needs; false when there is none. */
 bool bt_kv_prefix_evict(bt_kv_prefix *t);
+/* Takes the path of these tokens out of the tree, as far as nothing else hangs on it: its rows
+ * proved to be damaged. */
+void bt_kv_prefix_forget(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens, uint32_t n_tokens);
 uint32_t bt_kv_prefix_count(const bt_kv_prefix *t);              /* pages held */
 
 #endif

@@ -233,6 +233,28 @@ static void the_bound_holds_and_new_pages_push_old_ones_out(void **state)
     close_all(t, pool);
 }
 
+static void a_forgotten_path_goes_up_to_the_next_branch(void **state)
+{
+    (void)state;
+    bt_kv_pool *pool = pool_of(16);
+    bt_kv_prefix *t = tree_of(pool, 16);
+    sequence a = count_from(pool, 0, 3 * P + 4), b = count_from(pool, 0, 2 * P);
+    for (uint32_t i = P; i < 2 * P; i++) {
+        b.tokens[i] += 1000;                              /* shares the first page */
+    }
+    put(t, &a);
+    put(t, &b);
+    bt_kv_prefix_forget(t, 0, a.tokens, a.n);
+    assert_int_equal(bt_kv_prefix_match(t, 0, a.tokens, a.n), P);
+    assert_int_equal(bt_kv_prefix_match(t, 0, b.tokens, b.n), 2 * P);
+    bt_kv_prefix_forget(t, 0, b.tokens, b.n);
+    assert_int_equal(bt_kv_prefix_count(t), 0);
+    bt_kv_prefix_forget(t, 0, b.tokens, b.n);             /* nothing to forget */
+    drop(pool, &a);
+    drop(pool, &b);
+    close_all(t, pool);
+}
+
 /* A cursor whose node was evicted and whose slot lives again as another node is noticed. */
 static void a_stale_cursor_is_noticed(void **state)
 {
@@ -460,6 +482,7 @@ int main(void)
         cmocka_unit_test(eviction_takes_the_oldest_use_and_leaves_before_their_parents),
         cmocka_unit_test(pages_in_use_are_never_evicted),
         cmocka_unit_test(the_bound_holds_and_new_pages_push_old_ones_out),
+        cmocka_unit_test(a_forgotten_path_goes_up_to_the_next_branch),
         cmocka_unit_test(a_stale_cursor_is_noticed),
         cmocka_unit_test(equals_brute_force_without_eviction),
         cmocka_unit_test(shares_only_right_rows_under_eviction),

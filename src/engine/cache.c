@@ -1,0 +1,56 @@
+/* The prefix tree, as sequences use it. */
+#include "base/check.h"
+#include "engine/private.h"
+
+/* One model, no adapters: all requests of an engine share one space of prefixes. */
+enum { KEY = 0 };
+
+bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page)
+{
+    while (bt_kv_page_take(e->pool, ret_page) != BT_OK) {
+        if (!bt_kv_prefix_evict(e->prefixes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What may be taken from the cache: a token must be left to evaluate when logits are wanted. */
+static uint32_t usable(const bt_request *r)
+{
+    return r->no_cache ? 0 : r->prefill_only ? r->n_prompt : r->n_prompt - 1;
+}
+
+uint32_t bt_cache_match(const bt_engine *e, const bt_request *r)
+{
+    return bt_kv_prefix_match(e->prefixes, KEY, r->tokens, usable(r));
+}
+
+void bt_cache_share(bt_engine *e, bt_request *r)
+{
+    BT_ASSERT(r->n_pages == 0);
+    r->n_done = bt_kv_prefix_take(e->prefixes, KEY, r->tokens, usable(r), r->pages);
+    r->n_pages = (r->n_done + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
+    r->n_entered = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
+}
+
+void bt_cache_enter(bt_engine *e, bt_request *r)
+{
+    const uint32_t n = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
+    if (!r->no_cache && n > r->n_entered) {
+        bt_kv_prefix_put(e->prefixes, KEY, r->tokens, n, r->pages, &r->cursor);
+        r->n_entered = n;
+    }
+}
+
+void bt_cache_enter_last(bt_engine *e, bt_request *r)
+{
+    if (!r->no_cache && r->n_done > 0) {
+        bt_kv_prefix_put(e->prefixes, KEY, r->tokens, r->n_done, r->pages, &r->cursor);
+    }
+}
+
+void bt_cache_forget(bt_engine *e, bt_request *r)
+{
+    bt_kv_prefix_forget(e->prefixes, KEY, r->tokens, r->n_done);
+}

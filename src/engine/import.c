@@ -1,0 +1,283 @@
+/* Tickets: a sequence whose rows somebody else computes. Its pages are reserved before the ticket
+ * exists and stay until it is closed and no writer is inside, so rows go straight into pages and no
+ * lock is held while they are copied: a writer is counted in, copies, and is counted out.
+ *
+ * A ticket's place in the table is its sequence's place; its id also carries a serial number, so an
+ * old id finds nothing. Which rows have come is kept bit by bit: a commit counts only when none is
+ * missing, and an abandoned ticket keeps only what is really there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "engine/private.h"
+
+enum { PLACE_BITS = 8, WORD = 64 };
+
+_Static_assert(BT_PARALLEL_MAX <= 1u << PLACE_BITS, "a place fits a ticket's id");
+
+static bool keeps_rows(const bt_engine *e, uint32_t layer)
+{
+    const bt_kv_layer *y = &bt_kv_pool_layout(e->pool)->layers[layer];
+    return y->k_dim > 0 || y->v_dim > 0;
+}
+
+/* The lock is held. The open ticket with this id, or NULL. */
+static bt_ticket *find_open(bt_engine *e, uint64_t id)
+{
+    const uint64_t place = id & ((1u << PLACE_BITS) - 1);
+    if (place >= e->options.n_parallel) {
+        return NULL;
+    }
+    bt_ticket *t = &e->tickets[place];
+    return t->id == id && t->state == BT_TICKET_OPEN ? t : NULL;
+}
+
+/* ---- rows, from other threads ---- */
+
+/* Bits [first, end) of a layer; gives how many were not set before. */
+static uint64_t mark(uint64_t *words, uint32_t first, uint32_t end)
+{
+    uint64_t n_new = 0;
+    for (uint32_t at = first; at < end;) {
+        const uint32_t bit = at % WORD;
+        const uint32_t n = end - at < WORD - bit ? end - at : WORD - bit;
+        const uint64_t mask = (n == WORD ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1) << bit;
+        uint64_t *w = &words[at / WORD];
+        n_new += (uint64_t)__builtin_popcountll(mask & ~*w);
+        *w |= mask;
+        at += n;
+    }
+    return n_new;
+}
+
+bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, uint32_t position,
+                                uint32_t n, const void *k, const void *v)
+{
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = find_open(e, ticket);
+    if (!t) {
+        pthread_mutex_unlock(&e->import_lock);
+        return BT_E_CANCELLED;
+    }
+    if (layer >= bt_kv_pool_layout(e->pool)->n_layers || position < t->first || position > t->end ||
+        n > t->end - position) {
+        pthread_mutex_unlock(&e->import_lock);
+        return BT_E_BADINPUT;
+    }
+    const uint32_t *pages = t->pages;
+    t->n_writers++;
+    pthread_mutex_unlock(&e->import_lock);
+
+    bt_kv_rows_import(e->pool, pages, layer, position, n, k, v);
+
+    pthread_mutex_lock(&e->import_lock);
+    if (t->have && keeps_rows(e, layer)) {
+        uint64_t *words = t->have + (size_t)layer * t->words;
+        t->n_missing -= mark(words, position - t->first, position + n - t->first);
+    }
+    t->n_writers--;
+    const bool open = t->state == BT_TICKET_OPEN && t->id == ticket;
+    pthread_cond_broadcast(&e->writers_left);
+    pthread_mutex_unlock(&e->import_lock);
+    return open ? BT_OK : BT_E_CANCELLED;
+}
+
+static void finish(bt_engine *e, uint64_t id, bt_ticket_state state, uint32_t position_complete,
+                   const bt_prefill_report *report, bt_status status)
+{
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = find_open(e, id);
+    if (t) {
+        t->state = state;
+        t->position_complete = position_complete;
+        t->report = *report;
+        t->status = status;
+    }
+    pthread_mutex_unlock(&e->import_lock);
+    if (t) {
+        bt_engine_wake(e);
+    }
+}
+
+void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report)
+{
+    finish(e, ticket, BT_TICKET_COMMITTED, 0, report, BT_OK);
+}
+
+void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
+                              const bt_prefill_report *report, bt_status status)
+{
+    finish(e, ticket, BT_TICKET_ABANDONED, position_complete, report, status);
+}
+
+/* ---- opening ---- */
+
+static bool open_ticket(bt_engine *e, bt_request *r, uint32_t place)
+{
+    const uint32_t n_layers = bt_kv_pool_layout(e->pool)->n_layers;
+    const uint32_t n = r->n_prompt - 1 - r->n_done;
+    const uint32_t words = (n + WORD - 1) / WORD;
+    uint64_t *have = bt_alloc_zero(BT_MEM_engine, (size_t)n_layers * words, sizeof *have);
+    if (!have) {
+        return false;
+    }
+    uint64_t n_missing = 0;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        n_missing += keeps_rows(e, i) ? n : 0;
+    }
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = &e->tickets[place];
+    BT_ASSERT(t->state == BT_TICKET_FREE);
+    *t = (bt_ticket){ .id = ++e->ticket_serial << PLACE_BITS | place, .state = BT_TICKET_OPEN,
+                      .pages = r->pages, .first = r->n_done, .end = r->n_prompt - 1, .have = have,
+                      .words = words, .n_missing = n_missing };
+    r->ticket = t->id;
+    pthread_mutex_unlock(&e->import_lock);
+    return true;
+}
+
+/* Nobody writes and nobody finds it after this. */
+static bt_ticket close_ticket(bt_engine *e, bt_request *r)
+{
+    bt_ticket *t = &e->tickets[r->ticket & ((1u << PLACE_BITS) - 1)];
+    pthread_mutex_lock(&e->import_lock);
+    BT_ASSERT(t->id == r->ticket && t->state != BT_TICKET_FREE);
+    if (t->state == BT_TICKET_OPEN) {
+        t->state = BT_TICKET_ABANDONED;
+    }
+    while (t->n_writers > 0) {               /* they are copying a frame: microseconds */
+        pthread_cond_wait(&e->writers_left, &e->import_lock);
+    }
+    const bt_ticket was = *t;
+    *t = (bt_ticket){ .state = BT_TICKET_FREE };
+    pthread_mutex_unlock(&e->import_lock);
+    r->ticket = 0;
+    return was;
+}
+
+static void set_report(bt_request *r, const bt_prefill_report *report)
+{
+    pthread_mutex_lock(&r->lock);
+    r->stats.prefill = *report;
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void say_local(bt_request *r, const char *reason, bool fallback)
+{
+    bt_prefill_report report = { .place = BT_PREFILL_LOCAL, .fallback = fallback };
+    snprintf(report.reason, sizeof report.reason, "%s", reason);
+    set_report(r, &report);
+}
+
+bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
+{
+    if (!e->placement.start) {
+        const bool wished = r->where == BT_WHERE_REMOTE;
+        say_local(r, wished ? "the request asks for a prefill worker, and this server has none"
+                            : "this server has no prefill workers", wished);
+        return false;
+    }
+    if (!open_ticket(e, r, place)) {
+        say_local(r, "no memory to receive rows from a prefill worker",
+                  r->where == BT_WHERE_REMOTE);
+        return false;
+    }
+    const bt_prefill_job job = {
+        .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
+        .position_first = r->n_done, .position_end = r->n_prompt - 1, .where = r->where,
+        .policy = r->policy,
+    };
+    bt_prefill_report report = { .place = BT_PREFILL_LOCAL };
+    r->phase = BT_PHASE_REMOTE;
+    r->remote_ms = bt_clock_ms();
+    if (e->placement.start(e->placement.context, &job, &report)) {
+        return true;
+    }
+    r->phase = BT_PHASE_PREFILL;
+    bt_free(close_ticket(e, r).have);
+    set_report(r, &report);
+    return false;
+}
+
+void bt_import_cancel(bt_engine *e, bt_request *r)
+{
+    const uint64_t id = r->ticket;
+    bt_free(close_ticket(e, r).have);
+    e->placement.cancel(e->placement.context, id);
+}
+
+/* ---- settling ---- */
+
+/* Rows below `limit` that have come for every layer, counted from the first. */
+static uint32_t frontier(const bt_engine *e, const bt_ticket *t, uint32_t limit)
+{
+    uint32_t n = limit < t->first ? 0 : (limit < t->end ? limit : t->end) - t->first;
+    for (uint32_t layer = 0; layer < bt_kv_pool_layout(e->pool)->n_layers; layer++) {
+        const uint64_t *words = t->have + (size_t)layer * t->words;
+        if (!keeps_rows(e, layer)) {
+            continue;
+        }
+        for (uint32_t w = 0; w * WORD < n; w++) {
+            const uint64_t gaps = ~words[w];
+            if (gaps != 0) {
+                const uint32_t at = w * WORD + (uint32_t)__builtin_ctzll(gaps);
+                n = at < n ? at : n;
+                break;
+            }
+        }
+    }
+    return n;
+}
+
+/* What is kept was verified by whoever committed or abandoned, and is really there. */
+static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
+{
+    const bool complete = t->state == BT_TICKET_COMMITTED && t->n_missing == 0;
+    const uint32_t n = complete ? t->end - t->first
+                       : t->state == BT_TICKET_ABANDONED ? frontier(e, t, t->position_complete) : 0;
+    bt_prefill_report report = t->report;
+    if (t->state == BT_TICKET_COMMITTED && !complete) {
+        report.fallback = true;
+        t->status = BT_E_PROTOCOL;
+        snprintf(report.reason, sizeof report.reason, "%.100s committed a prompt of which %llu "
+                 "rows had not come", report.worker, (unsigned long long)t->n_missing);
+        bt_log(BT_LOG_WARN, "engine request %llu commit refused: %llu rows missing",
+               (unsigned long long)r->id, (unsigned long long)t->n_missing);
+    }
+    bt_free(t->have);
+    if (report.total_ms <= 0) {
+        report.total_ms = bt_clock_ms() - r->remote_ms;
+    }
+    set_report(r, &report);
+    r->phase = BT_PHASE_PREFILL;
+    r->n_remote = n;
+    r->n_done += n;
+    bt_cache_enter(e, r);
+    if (n > 0) {
+        bt_ring_put_progress(r, r->n_done);
+    }
+    if (!complete && r->policy == BT_POLICY_FAIL) {
+        bt_sequence_end(e, r, BT_FINISH_ERROR, t->status == BT_OK ? BT_E_LOST : t->status,
+                        report.reason);
+    }
+}
+
+void bt_imports_settle(bt_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        if (!r || r->phase != BT_PHASE_REMOTE) {
+            continue;
+        }
+        pthread_mutex_lock(&e->import_lock);
+        const bool over = e->tickets[i].state != BT_TICKET_OPEN;
+        pthread_mutex_unlock(&e->import_lock);
+        if (over) {
+            bt_ticket was = close_ticket(e, r);
+            settle(e, r, &was);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+/* engine/private.h - what the files of the engine share.
+ *
+ * engine.c    create, destroy, the thread's loop, mail from other threads
+ * request.c   submit: checks and memory; handles
+ * ring.c      events from the engine to one consumer
+ * sequence.c  admission, pages, preemption, the end
+ * cache.c     the prefix tree: lookup, entering, eviction when a page is needed
+ * schedule.c  which rows the next step evaluates
+ * pace.c      how long steps take: a fit that bounds prefill while others decode
+ * step.c      runs a step; logits to tokens to events
+ * import.c    tickets: rows that somebody else computes
+ * stats.c     counters and reports
+ *
+ * A request is handed over: submit makes it, the engine thread owns all of it but what stands under
+ * its lock, and the last of client and engine to let go frees it. Locks, none taken while another
+ * is held: engine.mail_lock, engine.import_lock, engine.stats_lock, request.lock.
+ * Callbacks (placement, push) are made without a lock.
+ */
+#ifndef BT_ENGINE_PRIVATE_H
+#define BT_ENGINE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+#include "kv/prefix.h"
+
+#define BT_NOTHING UINT32_MAX
+
+/* ---- a request, and the sequence that it becomes ---- */
+
+/*  WAITING --admit--> REMOTE --commit, abandon--> PREFILL --last prompt token--> DECODE
+ *     ^      \-------------------------------------^  |                            |
+ *     '------------ preempted (pages are short) ------'     all, at any time: ENDED  */
+typedef enum {
+    BT_PHASE_WAITING, BT_PHASE_REMOTE, BT_PHASE_PREFILL, BT_PHASE_DECODE, BT_PHASE_ENDED
+} bt_phase;
+
+struct bt_request {
+    /* Fixed by submit. */
+    bt_engine *engine;                 /* one of its counted holders */
+    uint64_t   id;
+    bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs;
+    bt_push    push;
+    uint32_t   n_prompt, n_predict, n_prefill_chunk, n_logprobs, seed;
+    bt_prefill_where  where;
+    bt_prefill_policy policy;
+    double     submit_ms;
+
+    atomic_uint refs;                  /* client, engine */
+    atomic_bool cancelled, released;   /* set by the client, read by the engine */
+
+    /* Events. The consumer reads slots [head, head + count); the slot it was given last stays its
+     * own until the next wait. */
+    pthread_mutex_t lock;              /* guards all up to `stats` */
+    pthread_cond_t  arrived;
+    bt_event  *slots;                  /* [n_slots] */
+    uint32_t   n_slots, head, count;
+    bool       lent;                   /* slot `head` is with the consumer */
+    bool       ended;                  /* END was put */
+    bool       paused;                 /* the engine waits for room */
+    bt_request_stats stats;
+
+    char      *texts;                  /* [n_slots * text_max] of the slots */
+    size_t     text_max;
+    bt_token_logprob *tops;            /* [n_slots * n_logprobs] of the slots */
+    char       message[BT_ERROR_TEXT_MAX];   /* written before END is put */
+
+    /* The engine's thread. */
+    bt_request *next;                  /* in the line of those that wait */
+    bt_phase   phase;
+    uint64_t   admission;              /* number; larger is younger */
+    uint32_t  *tokens;                 /* [n_tokens <= n_tokens_max] prompt, then answer */
+    uint32_t   n_tokens, n_tokens_max;
+    uint32_t   n_done;                 /* positions whose rows are computed or committed */
+    uint32_t  *pages;                  /* [n_pages <= n_pages_max] */
+    uint32_t   n_pages, n_pages_max;
+    uint32_t   n_entered;              /* positions in the prefix tree */
+    bt_kv_prefix_cursor cursor;
+    bool       begun;                  /* BEGIN was put */
+    bool       waits_for_room;         /* in this round: its ring is full */
+    uint64_t   ticket;                 /* 0: none */
+    uint32_t   n_cached, n_remote;
+    double     admitted_ms, first_token_ms, remote_ms;
+    bt_sampler     *sampler;
+    bt_text_stream *stream;            /* NULL without a tokenizer */
+};
+
+/* ---- how long steps take ---- */
+
+typedef struct {
+    /* Sums over decode-only steps, fading: rows n, time t. */
+    double w, n, t, nn, nt;
+    /* Sums over steps with prefill: rows m, keys k that they look at, time y above decoding's. */
+    double mm, mk, kk, my, ky, m, y;
+} bt_pace;
+
+/* ---- tickets ---- */
+
+typedef enum {
+    BT_TICKET_FREE, BT_TICKET_OPEN, BT_TICKET_COMMITTED, BT_TICKET_ABANDONED
+} bt_ticket_state;
+
+typedef struct {
+    uint64_t  id;
+    bt_ticket_state state;
+    uint32_t  n_writers;               /* threads that copy rows just now */
+    const uint32_t *pages;
+    uint32_t  first, end;              /* positions reserved */
+    uint64_t *have;                    /* [n_layers * words] bit per row that has come */
+    uint32_t  words;
+    uint64_t  n_missing;
+    uint32_t  position_complete;       /* of abandon */
+    bt_status status;
+    bt_prefill_report report;
+} bt_ticket;
+
+/* ---- a step ---- */
+
+typedef struct {
+    bt_request *request;
+    uint32_t    position, n_rows;
+    uint32_t    logit_row;             /* BT_NOTHING: no logits wanted */
+} bt_step_part;
+
+typedef struct {
+    uint32_t  n_rows, n_parts, n_logit_rows;
+    uint32_t  n_decode_rows, n_prefill_rows;
+    double    n_keys;                  /* that prefill rows look at */
+    uint32_t *tokens, *positions, *row_sequence;     /* [n_batch] */
+    uint32_t *logit_rows;                            /* [n_parallel] */
+    bt_step_sequence *sequences;                     /* [n_parallel] */
+    bt_step_part     *parts;                         /* [n_parallel] alike */
+} bt_plan;
+
+/* ---- the engine ---- */
+
+struct bt_engine {
+    bt_engine_options options;         /* as in force */
+    uint32_t    n_vocab;
+    size_t      piece_max;
+    uint32_t   *eog;                   /* [n_eog] ids that end generation */
+    size_t      n_eog;
+    const bt_tape *tape;
+    bt_kv_pool *pool;
+    bt_placement placement;            /* start NULL: none */
+    atomic_uint refs;                  /* owner, requests */
+    atomic_ullong next_id;
+    pthread_t   thread;
+
+    pthread_mutex_t mail_lock;         /* guards the next six */
+    pthread_cond_t  mail;
+    bt_request *inbox, **inbox_end;
+    uint32_t    n_queued, n_free;      /* waiting in all; sequences that are free */
+    bool        woken, closing;
+
+    pthread_mutex_t import_lock;       /* guards tickets */
+    pthread_cond_t  writers_left;
+    bt_ticket  *tickets;               /* [n_parallel] by sequence number */
+    uint64_t    ticket_serial;
+
+    pthread_mutex_t stats_lock;        /* guards published */
+    bt_engine_stats published;
+
+    /* The engine's thread. */
+    bt_request *waiting;               /* in order of arrival */
+    bt_request **active;               /* [n_parallel] NULL: free */
+    uint32_t    n_active;
+    bt_request *ended_pushes;          /* END was put, pages are kept until release */
+    uint64_t    n_admissions;
+    bt_kv_prefix *prefixes;
+    bt_plan     plan;
+    bt_pace     pace;
+    bt_engine_stats stats;
+};
+
+/* ---- engine.c ---- */
+void bt_engine_wake(bt_engine *e);                     /* any thread */
+void bt_engine_unref(bt_engine *e);
+
+/* ---- request.c ---- */
+void bt_request_unref(bt_request *r);
+
+/* ---- ring.c ---- */
+bt_status bt_ring_init(bt_request *r);
+void bt_ring_done(bt_request *r);
+/* Whether a token's event and an END fit; if not, the consumer's next wait wakes the engine. */
+bool bt_ring_has_room(bt_request *r);
+/* A slot to fill and then to put. Its text has room for text_max bytes, its top for n_logprobs. */
+bt_event *bt_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top);
+void bt_ring_put(bt_request *r);
+void bt_ring_put_progress(bt_request *r, uint32_t n_done);   /* dropped when it is half full */
+
+/* ---- sequence.c ---- */
+void bt_sequences_admit(bt_engine *e);
+void bt_sequences_reap(bt_engine *e);                  /* what was cancelled or released */
+/* Makes sure of a page for position n_done. May end or preempt younger sequences, or end this one:
+ * false then, or when it must sit this step out. */
+bool bt_sequence_has_page(bt_engine *e, bt_request *r);
+/* The END event, and everything given back. */
+void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
+                     const char *message);
+void bt_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index);
+void bt_sequences_close(bt_engine *e);                 /* the engine ends: all of them */
+
+/* ---- cache.c ---- */
+bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page);   /* evicts if it must */
+uint32_t bt_cache_match(const bt_engine *e, const bt_request *r);
+/* Shares the pages of the longest known beginning; n_done becomes its length. */
+void bt_cache_share(bt_engine *e, bt_request *r);
+void bt_cache_enter(bt_engine *e, bt_request *r);      /* full pages that are done */
+void bt_cache_enter_last(bt_engine *e, bt_request *r); /* and the last: nobody writes any more */
+void bt_cache_forget(bt_engine *e, bt_request *r);     /* its rows proved to be damaged */
+
+/* ---- schedule.c ---- */
+bool bt_schedule(bt_engine *e);                        /* fills e->plan; false: nothing to do */
+
+/* ---- pace.c ---- */
+void   bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms);
+double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows);
+/* Of one more prefill row at `position`; 0: not known yet. */
+double bt_pace_prefill_ms(const bt_pace *p, double position);
+double bt_pace_prefill_rate(const bt_pace *p);         /* rows per ms; 0: not known yet */
+double bt_pace_decode_rate(const bt_pace *p);
+
+/* ---- step.c ---- */
+void bt_step_run(bt_engine *e);
+
+/* ---- import.c ---- */
+/* Asks the placement. true: the request is REMOTE; false: it goes on here. */
+bool bt_import_start(bt_engine *e, bt_request *r, uint32_t slot);
+void bt_imports_settle(bt_engine *e);                  /* commits and abandons that came */
+void bt_import_cancel(bt_engine *e, bt_request *r);    /* no rows after this; tells the placement */
+
+/* ---- stats.c ---- */
+void bt_stats_publish(bt_engine *e);
+void bt_stats_finish(bt_engine *e, bt_request *r, bt_finish finish);   /* the request's own too */
+void bt_stats_begin(bt_engine *e, bt_request *r);
+
+#endif

@@ -1,0 +1,298 @@
+/* Submitting: everything that a request can be refused for is found here, and everything that it
+ * will need in memory is allocated here, on the client's thread. */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "engine/private.h"
+
+bt_request_options bt_request_defaults(void)
+{
+    return (bt_request_options){ .n_predict = UINT32_MAX, .sampling = bt_sampler_defaults() };
+}
+
+/* ---- what may be wrong with a request ---- */
+
+static bt_status check_length(const bt_engine *e, const bt_request_options *o, bt_error *err)
+{
+    const uint32_t n_ctx = e->options.n_ctx;
+    if (o->n_tokens == 0) {
+        return bt_fail(err, BT_E_BADINPUT, "the prompt is empty: at least one token is needed");
+    }
+    if (o->n_tokens > n_ctx || (o->n_tokens == n_ctx && !o->prefill_only)) {
+        return bt_fail(err, BT_E_CONTEXT, "context_length_exceeded: the prompt of %u tokens "
+                       "exceeds the available context size of %u tokens%s; shorten it or start "
+                       "with a larger context", o->n_tokens, n_ctx,
+                       o->n_tokens == n_ctx ? ", which must leave room for an answer" : "");
+    }
+    return BT_OK;
+}
+
+static bt_status check_options(const bt_engine *e, const bt_request_options *o, bt_error *err)
+{
+    for (uint32_t i = 0; i < o->n_tokens; i++) {
+        if (o->tokens[i] >= e->n_vocab) {
+            return bt_fail(err, BT_E_BADINPUT, "token %u of the prompt is %u; the vocabulary has "
+                           "%u", i, o->tokens[i], e->n_vocab);
+        }
+    }
+    if (o->n_stops > BT_STOPS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "%u stop strings; at most %u", o->n_stops, BT_STOPS_MAX);
+    }
+    for (uint32_t i = 0; i < o->n_stops; i++) {
+        if (o->stops[i].size > BT_STOP_BYTES_MAX) {
+            return bt_fail(err, BT_E_BADINPUT, "stop string %u has %zu bytes; at most %u", i,
+                           o->stops[i].size, BT_STOP_BYTES_MAX);
+        }
+    }
+    if (o->n_logprobs > BT_TOP_LOGPROBS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "%u log probabilities per token; at most %u",
+                       o->n_logprobs, BT_TOP_LOGPROBS_MAX);
+    }
+    if (o->sampling.n_bias > BT_LOGIT_BIAS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "logit_bias names %zu tokens; at most %u",
+                       o->sampling.n_bias, BT_LOGIT_BIAS_MAX);
+    }
+    if (o->push && (!o->prefill_only || !e->options.push)) {
+        return bt_fail(err, BT_E_BADINPUT, "only a prefill-only request of a pushing engine can "
+                       "push rows");
+    }
+    return BT_OK;
+}
+
+/* ---- memory ---- */
+
+/* The request's bias, and the engine's own bans behind it. */
+static bt_status create_sampler(bt_engine *e, const bt_request_options *o, bt_request *r,
+                                bt_error *err)
+{
+    size_t n_suppressed = 0;
+    const uint32_t *suppressed = NULL;
+    if (e->options.tokenizer) {
+        suppressed = bt_tokenizer_suppressed(e->options.tokenizer, &n_suppressed);
+    }
+    const size_t n_eog = o->ignore_eog ? e->n_eog : 0;
+    bt_logit_bias *bias = bt_alloc_zero(BT_MEM_engine, o->sampling.n_bias + n_suppressed + n_eog,
+                                        sizeof *bias);
+    if (!bias) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for a request's logit bias");
+    }
+    size_t n = o->sampling.n_bias;
+    if (n > 0) {
+        memcpy(bias, o->sampling.bias, n * sizeof *bias);
+    }
+    for (size_t i = 0; i < n_suppressed; i++) {
+        if (suppressed[i] < e->n_vocab) {
+            bias[n++] = (bt_logit_bias){ suppressed[i], -INFINITY };
+        }
+    }
+    for (size_t i = 0; i < n_eog; i++) {
+        bias[n++] = (bt_logit_bias){ e->eog[i], -INFINITY };
+    }
+    bt_sampler_options sampling = o->sampling;
+    sampling.bias = bias;
+    sampling.n_bias = n;
+    const bt_status status = bt_sampler_create(&sampling, e->n_vocab, e->options.n_ctx, &r->sampler,
+                                               err);
+    bt_free(bias);
+    BT_TRY(status);
+    r->seed = bt_sampler_seed(r->sampler);
+    for (uint32_t i = 0; i < o->n_tokens; i++) {
+        bt_sampler_accept(r->sampler, o->tokens[i]);
+    }
+    return BT_OK;
+}
+
+static bt_status create_stream(bt_engine *e, const bt_request_options *o, bt_request *r,
+                               bt_error *err)
+{
+    if (!e->options.tokenizer || o->prefill_only) {
+        return BT_OK;
+    }
+    BT_TRY(bt_text_stream_create(o->stops, o->n_stops, e->piece_max, &r->stream, err));
+    r->text_max = bt_text_stream_release_max(r->stream);
+    return BT_OK;
+}
+
+static uint32_t tokens_max(const bt_engine *e, const bt_request_options *o)
+{
+    if (o->prefill_only) {
+        return o->n_tokens;
+    }
+    const uint32_t room = e->options.n_ctx - o->n_tokens;
+    return o->n_tokens + (o->n_predict < room ? o->n_predict : room);
+}
+
+static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request *r, bt_error *err)
+{
+    r->n_tokens_max = tokens_max(e, o);
+    r->n_pages_max = (r->n_tokens_max + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
+    r->tokens = bt_alloc_zero(BT_MEM_engine, r->n_tokens_max, sizeof *r->tokens);
+    r->pages = bt_alloc_zero(BT_MEM_engine, r->n_pages_max, sizeof *r->pages);
+    if (!r->tokens || !r->pages) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for a request of %u tokens", r->n_tokens_max);
+    }
+    memcpy(r->tokens, o->tokens, o->n_tokens * sizeof *r->tokens);
+    r->n_tokens = o->n_tokens;
+    BT_TRY(create_stream(e, o, r, err));
+    if (!o->prefill_only) {
+        BT_TRY(create_sampler(e, o, r, err));
+    }
+    if (bt_ring_init(r) != BT_OK) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for a request's events");
+    }
+    return BT_OK;
+}
+
+static void destroy(bt_request *r)
+{
+    bt_sampler_destroy(r->sampler);
+    bt_text_stream_destroy(r->stream);
+    bt_ring_done(r);
+    bt_free(r->tokens);
+    bt_free(r->pages);
+    bt_free(r);
+}
+
+void bt_request_unref(bt_request *r)
+{
+    /* Releases what this holder wrote to the other, which acquires it before it frees. */
+    if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) {
+        bt_engine *e = r->engine;
+        destroy(r);
+        bt_engine_unref(e);
+    }
+}
+
+static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *r)
+{
+    r->prefill_only = o->prefill_only;
+    r->has_push = o->push != NULL;
+    if (o->push) {
+        r->push = *o->push;
+    }
+    r->ignore_eog = o->ignore_eog;
+    r->special = o->special;
+    r->no_cache = o->no_cache;
+    r->want_logprobs = o->want_logprobs || o->n_logprobs > 0;
+    r->n_logprobs = o->n_logprobs;
+    r->n_prompt = o->n_tokens;
+    r->n_predict = o->prefill_only ? 0 : o->n_predict;
+    r->n_prefill_chunk = o->n_prefill_chunk > 0 ? o->n_prefill_chunk : e->options.n_prefill_chunk;
+    if (r->n_prefill_chunk > e->options.n_batch) {
+        r->n_prefill_chunk = e->options.n_batch;
+    }
+    r->where = o->where;
+    r->policy = o->policy;
+    r->seed = BT_SEED_RANDOM;
+    r->stats.n_prompt = o->n_tokens;
+}
+
+/* ---- submit ---- */
+
+static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
+{
+    pthread_mutex_lock(&e->mail_lock);
+    const bool closing = e->closing;
+    const uint32_t n_queued = e->n_queued;
+    const uint32_t most = e->options.queue_max;
+    const bool full = n_queued >= most && n_queued - most >= e->n_free;
+    if (!closing && !full) {
+        r->submit_ms = bt_clock_ms();
+        *e->inbox_end = r;
+        e->inbox_end = &r->next;
+        e->n_queued++;
+        e->woken = true;
+        pthread_cond_signal(&e->mail);
+    }
+    pthread_mutex_unlock(&e->mail_lock);
+    if (closing) {
+        return bt_fail(err, BT_E_CLOSED, "the engine is shutting down");
+    }
+    if (full) {
+        return bt_fail(err, BT_E_FULL, "%u requests are waiting already, which is the most that "
+                       "this server holds; try again later", n_queued);
+    }
+    return BT_OK;
+}
+
+bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request **ret_request,
+                           bt_error *err)
+{
+    BT_ASSERT(o->n_tokens == 0 || o->tokens);
+    BT_ASSERT(o->n_stops == 0 || o->stops);
+    BT_TRY(check_length(e, o, err));
+    BT_TRY(check_options(e, o, err));
+    bt_request *r = bt_alloc_zero(BT_MEM_engine, 1, sizeof *r);
+    if (!r) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for a request");
+    }
+    r->engine = e;
+    r->id = atomic_fetch_add_explicit(&e->next_id, 1, memory_order_relaxed) + 1;
+    atomic_init(&r->refs, 2);
+    atomic_init(&r->cancelled, false);
+    atomic_init(&r->released, false);
+    copy_options(e, o, r);
+    bt_status status = allocate(e, o, r, err);
+    if (status == BT_OK) {
+        atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+        status = post(e, r, err);
+        if (status != BT_OK) {
+            bt_engine_unref(e);
+        }
+    }
+    if (status != BT_OK) {
+        destroy(r);
+        return status;
+    }
+    *ret_request = r;
+    return BT_OK;
+}
+
+/* ---- handles ---- */
+
+void bt_request_cancel(bt_request *r)
+{
+    atomic_store_explicit(&r->cancelled, true, memory_order_relaxed);
+    bt_engine_wake(r->engine);
+}
+
+void bt_request_release(bt_request *r)
+{
+    if (!r) {
+        return;
+    }
+    atomic_store_explicit(&r->cancelled, true, memory_order_relaxed);
+    /* Releases the client's last use of the pages to the engine, which gives them back. */
+    atomic_store_explicit(&r->released, true, memory_order_release);
+    bt_engine_wake(r->engine);
+    bt_request_unref(r);
+}
+
+void bt_request_stats_get(const bt_request *r, bt_request_stats *ret_stats)
+{
+    /* The lock guards; it is no part of what a reader calls the request's value. */
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&r->lock;
+    pthread_mutex_lock(lock);
+    *ret_stats = r->stats;
+    pthread_mutex_unlock(lock);
+}
+
+uint64_t bt_request_id(const bt_request *r)
+{
+    return r->id;
+}
+
+uint32_t bt_request_seed(const bt_request *r)
+{
+    return r->seed;
+}
+
+void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
+                            void *ret_k, void *ret_v)
+{
+    BT_ASSERT(n <= r->n_prompt && position <= r->n_prompt - n);
+    bt_kv_rows_export(r->engine->pool, r->pages, layer, position, n, ret_k, ret_v);
+}

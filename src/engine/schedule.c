@@ -1,0 +1,141 @@
+/* One step's rows: first one row of every sequence that decodes, then prefill with what is left.
+ *
+ * While others decode, prefill is bounded by time, so that the gap between two tokens stays near
+ * decode_gap_ms; the fit of pace.c says how many rows that is. Alone, a step is bounded too, at a
+ * second, because cancelling and admitting wait for its end.
+ *
+ * Which prompt goes first: the one with the fewest tokens left, less what could have been computed
+ * since it was begun. So a short prompt overtakes a long one, and a long one cannot be overtaken
+ * for ever: it waits at most for as much work as it is itself. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/private.h"
+
+enum {
+    ROWS_MIN_DECODING = 16,     /* prefill goes on, at least so fast, however slow the device is */
+    ROWS_MIN_ALONE = 64,        /* below this a step wastes the reading of weights */
+    STEP_MAX_ALONE_MS = 1000,
+    ROWS_FIRST = 64             /* while nothing is known about the device */
+};
+
+static void add_part(bt_plan *p, bt_request *r, uint32_t n_rows, bool wants_logits)
+{
+    bt_step_part *part = &p->parts[p->n_parts];
+    *part = (bt_step_part){ .request = r, .position = r->n_done, .n_rows = n_rows,
+                            .logit_row = BT_NOTHING };
+    p->sequences[p->n_parts] = (bt_step_sequence){ .row_first = p->n_rows, .n_rows = n_rows,
+                                                   .position = r->n_done, .pages = r->pages,
+                                                   .n_pages = r->n_pages };
+    for (uint32_t i = 0; i < n_rows; i++) {
+        p->tokens[p->n_rows + i] = r->tokens[r->n_done + i];
+        p->positions[p->n_rows + i] = r->n_done + i;
+        p->row_sequence[p->n_rows + i] = p->n_parts;
+    }
+    p->n_rows += n_rows;
+    p->n_parts++;
+    if (wants_logits) {
+        part->logit_row = p->n_logit_rows;
+        p->logit_rows[p->n_logit_rows++] = p->n_rows - 1;
+    }
+}
+
+/* Pages first, rows afterwards: making room for one sequence may end another. */
+static void plan_decode(bt_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        if (r && r->phase == BT_PHASE_DECODE) {
+            r->waits_for_room = !bt_ring_has_room(r);
+            if (!r->waits_for_room) {
+                (void)bt_sequence_has_page(e, r);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        if (r && r->phase == BT_PHASE_DECODE && !r->waits_for_room) {
+            add_part(&e->plan, r, 1, true);
+        }
+    }
+    e->plan.n_decode_rows = e->plan.n_rows;
+}
+
+/* ---- prefill ---- */
+
+static double urgency(const bt_request *r, double now_ms, double rows_per_ms)
+{
+    return (now_ms - r->admitted_ms) * rows_per_ms - (r->n_prompt - r->n_done);
+}
+
+/* Sequences that have prompt left, most urgent first; gives how many. */
+static uint32_t line_up(const bt_engine *e, bt_request **line)
+{
+    const double now = bt_clock_ms(), rate = bt_pace_prefill_rate(&e->pace);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        if (!r || r->phase != BT_PHASE_PREFILL) {
+            continue;
+        }
+        uint32_t at = n++;
+        while (at > 0 && urgency(line[at - 1], now, rate) < urgency(r, now, rate)) {
+            line[at] = line[at - 1];
+            at--;
+        }
+        line[at] = r;
+    }
+    return n;
+}
+
+/* Rows of a prompt that begin at `position` and take about `ms`, when row p costs x + y * p. */
+static uint32_t rows_in(const bt_engine *e, double position, double ms, uint32_t n_max)
+{
+    const double one = bt_pace_prefill_ms(&e->pace, position);
+    if (one <= 0) {
+        return n_max < ROWS_FIRST ? n_max : ROWS_FIRST;
+    }
+    double n = ms / one;
+    n = ms / bt_pace_prefill_ms(&e->pace, position + n / 2);     /* the middle row is dearer */
+    return n < 0 ? 0 : n < n_max ? (uint32_t)n : n_max;
+}
+
+static void plan_prefill(bt_engine *e)
+{
+    bt_plan *p = &e->plan;
+    bt_request *line[BT_PARALLEL_MAX];
+    const uint32_t n_line = line_up(e, line);
+    const bool decoding = p->n_decode_rows > 0;
+    const uint32_t n_least = decoding ? ROWS_MIN_DECODING : ROWS_MIN_ALONE;
+    double ms = decoding ? e->options.decode_gap_ms - bt_pace_decode_ms(&e->pace, p->n_decode_rows)
+                         : STEP_MAX_ALONE_MS;
+    uint32_t n_rows = 0;
+    for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
+        bt_request *r = line[i];
+        const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
+        uint32_t n = left < r->n_prefill_chunk ? left : r->n_prefill_chunk;
+        n = n < room ? n : room;
+        uint32_t in_time = rows_in(e, r->n_done, ms, n);
+        const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;
+        in_time = in_time < least ? least : in_time;
+        n = n < in_time ? n : in_time;
+        if (n == 0) {
+            break;
+        }
+        ms -= n * bt_pace_prefill_ms(&e->pace, r->n_done + n / 2.0);
+        p->n_keys += (double)n * (r->n_done + (n + 1) / 2.0);
+        n_rows += n;
+        add_part(p, r, n, n == left && !r->prefill_only && r->n_predict > 0);
+    }
+    p->n_prefill_rows = n_rows;
+}
+
+bool bt_schedule(bt_engine *e)
+{
+    bt_plan *p = &e->plan;
+    p->n_rows = p->n_parts = p->n_logit_rows = 0;
+    p->n_decode_rows = p->n_prefill_rows = 0;
+    p->n_keys = 0;
+    plan_decode(e);
+    plan_prefill(e);
+    return p->n_rows > 0;
+}

@@ -1,0 +1,380 @@
+/* A request becomes a sequence when there is a place for it and pages for its whole prompt; it then
+ * holds one of n_parallel places until it ends. Answers take their pages as they grow, so pages may
+ * run out under them: first the cache gives way, then the youngest sequence does. One that has not
+ * answered yet goes back to the line; one that has is ended, and says so. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/private.h"
+
+/* A prompt waits for another that computes the same beginning if that saves this many tokens. */
+enum { FOLLOW_MIN = 2 * BT_KV_PAGE_TOKENS };
+
+/* ---- pages ---- */
+
+static void give_pages(bt_engine *e, bt_request *r)
+{
+    for (uint32_t i = 0; i < r->n_pages; i++) {
+        bt_kv_page_unref(e->pool, r->pages[i]);
+    }
+    r->n_pages = 0;
+}
+
+static uint32_t pages_of(uint32_t n_positions)
+{
+    return (n_positions + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
+}
+
+/* The prompt, and the first token of the answer. */
+static uint32_t positions_to_begin(const bt_request *r)
+{
+    return r->n_prompt < r->n_tokens_max ? r->n_prompt + 1 : r->n_prompt;
+}
+
+/* Pages that decoding sequences will ask for before long: one each. */
+static uint32_t headroom(const bt_engine *e)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        n += e->active[i] && e->active[i]->phase == BT_PHASE_DECODE;
+    }
+    return n;
+}
+
+static uint32_t pages_available(const bt_engine *e)
+{
+    return bt_kv_pool_total(e->pool) - bt_kv_pool_used(e->pool) + bt_kv_pool_idle(e->pool);
+}
+
+/* The match ends inside a page that others hold: take a copy to write to, or do without it. */
+static void copy_last_page(bt_engine *e, bt_request *r)
+{
+    uint32_t *last = &r->pages[r->n_pages - 1];
+    const uint32_t n = r->n_done % BT_KV_PAGE_TOKENS;
+    bool evicted = true;
+    while (evicted) {
+        if (bt_kv_page_make_writable(e->pool, *last, n, last) == BT_OK) {
+            return;
+        }
+        evicted = bt_kv_prefix_evict(e->prefixes);
+    }
+    bt_kv_page_unref(e->pool, *last);
+    r->n_pages--;
+    r->n_done -= n;
+}
+
+/* Shares what the cache has and takes the rest; false, with nothing held, when pages are short. */
+static bool reserve_pages(bt_engine *e, bt_request *r)
+{
+    bt_cache_share(e, r);
+    const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
+    const uint32_t n_needed = pages_of(positions_to_begin(r));
+    bool fits = n_needed - n_full + headroom(e) <= pages_available(e);
+    if (fits && r->n_done % BT_KV_PAGE_TOKENS != 0 && r->n_done < positions_to_begin(r)) {
+        copy_last_page(e, r);
+    }
+    while (fits && r->n_pages < n_needed) {
+        fits = bt_cache_take_page(e, &r->pages[r->n_pages]);
+        r->n_pages += fits;
+    }
+    if (!fits) {
+        give_pages(e, r);
+        r->n_done = r->n_entered = 0;
+    }
+    return fits;
+}
+
+/* ---- admission ---- */
+
+static uint32_t common_beginning(const bt_request *a, const bt_request *b)
+{
+    const uint32_t n = a->n_prompt < b->n_prompt ? a->n_prompt : b->n_prompt;
+    uint32_t i = 0;
+    while (i < n && a->tokens[i] == b->tokens[i]) {
+        i++;
+    }
+    return i;
+}
+
+/* Whether another sequence is computing a beginning that this prompt could soon share. */
+static bool follows_another(const bt_engine *e, const bt_request *r)
+{
+    if (r->no_cache) {
+        return false;
+    }
+    uint32_t known = BT_NOTHING;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        const bt_request *s = e->active[i];
+        if (!s || s->no_cache || (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_REMOTE)) {
+            continue;
+        }
+        const uint32_t n = common_beginning(r, s) / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
+        if (n <= s->n_done || n < FOLLOW_MIN) {
+            continue;
+        }
+        known = known == BT_NOTHING ? bt_cache_match(e, r) : known;
+        if (n >= known + FOLLOW_MIN) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint32_t free_place(const bt_engine *e)
+{
+    uint32_t i = 0;
+    while (e->active[i]) {
+        i++;
+    }
+    BT_ASSERT(i < e->options.n_parallel);
+    return i;
+}
+
+static void put_begin(bt_request *r)
+{
+    char *text;
+    bt_token_logprob *top;
+    bt_event *event = bt_ring_slot(r, &text, &top);
+    event->kind = BT_EVENT_BEGIN;
+    bt_ring_put(r);
+}
+
+static void begin(bt_engine *e, bt_request *r)
+{
+    const uint32_t place = free_place(e);
+    e->active[place] = r;
+    e->n_active++;
+    r->admission = ++e->n_admissions;
+    r->phase = BT_PHASE_PREFILL;
+    r->n_cached = r->n_done;
+    r->n_remote = 0;
+    if (!r->begun) {
+        r->begun = true;
+        r->admitted_ms = bt_clock_ms();
+        bt_stats_begin(e, r);
+        put_begin(r);
+    }
+    if (r->has_push && r->n_done > 0) {
+        r->push.chunk_done(r->push.context, r->n_done);
+    }
+    if (r->n_done == r->n_prompt) {
+        bt_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
+    } else if (!r->prefill_only && r->n_done + 1 < r->n_prompt) {
+        if (!bt_import_start(e, r, place) && r->where == BT_WHERE_REMOTE &&
+            r->policy == BT_POLICY_FAIL) {
+            bt_sequence_end(e, r, BT_FINISH_ERROR, BT_E_LOST, r->stats.prefill.reason);
+        }
+    }
+}
+
+void bt_sequences_admit(bt_engine *e)
+{
+    bt_request **at = &e->waiting;
+    while (*at && e->n_active < e->options.n_parallel) {
+        bt_request *r = *at;
+        if (follows_another(e, r)) {
+            at = &r->next;
+            continue;
+        }
+        if (!reserve_pages(e, r)) {
+            return;                    /* those behind it wait too, else it might wait for ever */
+        }
+        *at = r->next;
+        r->next = NULL;
+        begin(e, r);
+    }
+}
+
+/* ---- when pages are short ---- */
+
+static void leave_place(bt_engine *e, const bt_request *r)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        if (e->active[i] == r) {
+            e->active[i] = NULL;
+            e->n_active--;
+        }
+    }
+}
+
+/* Back to the line, by age; what it computed stays in the cache for as long as there is room. */
+static void preempt(bt_engine *e, bt_request *r)
+{
+    if (r->phase == BT_PHASE_REMOTE) {
+        bt_import_cancel(e, r);
+    }
+    bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
+           (unsigned long long)r->id, r->n_done);
+    give_pages(e, r);
+    leave_place(e, r);
+    r->phase = BT_PHASE_WAITING;
+    r->n_done = r->n_entered = 0;
+    r->cursor = (bt_kv_prefix_cursor){ 0 };
+    bt_request **at = &e->waiting;
+    while (*at && (*at)->id < r->id) {
+        at = &(*at)->next;
+    }
+    r->next = *at;
+    *at = r;
+}
+
+static bt_request *youngest(const bt_engine *e)
+{
+    bt_request *best = NULL;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        if (r && !r->has_push && (!best || r->admission > best->admission)) {
+            best = r;
+        }
+    }
+    return best;
+}
+
+bool bt_sequence_has_page(bt_engine *e, bt_request *r)
+{
+    BT_ASSERT(r->phase == BT_PHASE_DECODE);
+    while (r->n_pages * BT_KV_PAGE_TOKENS <= r->n_done) {
+        BT_ASSERT(r->n_pages < r->n_pages_max);
+        if (bt_cache_take_page(e, &r->pages[r->n_pages])) {
+            r->n_pages++;
+            continue;
+        }
+        bt_request *victim = youngest(e);
+        if (victim->phase != BT_PHASE_DECODE) {
+            preempt(e, victim);
+            continue;
+        }
+        char text[BT_ERROR_TEXT_MAX];
+        snprintf(text, sizeof text, "context_length_exceeded: all %u positions that requests "
+                 "share are in use, and this request, the youngest, was ended after %u tokens; "
+                 "start with a larger context or fewer parallel sequences", e->options.n_ctx,
+                 victim->n_tokens);
+        bt_sequence_end(e, victim, BT_FINISH_CONTEXT, BT_OK, text);
+        if (victim == r) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- the end ---- */
+
+static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status status,
+                    const char *message)
+{
+    char *text;
+    bt_token_logprob *top;
+    bt_event *event = bt_ring_slot(r, &text, &top);
+    event->kind = BT_EVENT_END;
+    event->finish = finish;
+    event->stop_index = stop_index;
+    event->status = status;
+    snprintf(r->message, sizeof r->message, "%s", message);
+    event->message = r->message;
+    const bool complete = finish == BT_FINISH_EOG || finish == BT_FINISH_LENGTH ||
+                          finish == BT_FINISH_CONTEXT;
+    if (r->stream && complete) {
+        event->text_size = bt_text_stream_end(r->stream, text);
+        event->text = text;
+    }
+    bt_ring_put(r);
+}
+
+/* Pages of a pushing request are exported until its release. */
+static void give_back(bt_engine *e, bt_request *r)
+{
+    if (r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire)) {
+        r->next = e->ended_pushes;
+        e->ended_pushes = r;
+        return;
+    }
+    give_pages(e, r);
+    bt_request_unref(r);
+}
+
+static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, bt_status status,
+                const char *message)
+{
+    BT_ASSERT(r->phase != BT_PHASE_ENDED);
+    if (r->phase == BT_PHASE_REMOTE) {
+        bt_import_cancel(e, r);
+    } else if (finish != BT_FINISH_ERROR) {
+        bt_cache_enter_last(e, r);
+    }
+    leave_place(e, r);
+    r->phase = BT_PHASE_ENDED;
+    bt_stats_finish(e, r, finish);
+    put_end(r, finish, stop_index, status, message);
+    give_back(e, r);
+}
+
+void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
+                     const char *message)
+{
+    end(e, r, finish, -1, status, message);
+}
+
+void bt_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index)
+{
+    end(e, r, BT_FINISH_STOP, stop_index, BT_OK, "");
+}
+
+static bool is_cancelled(const bt_request *r)
+{
+    return atomic_load_explicit(&r->cancelled, memory_order_relaxed);
+}
+
+/* Ended pushes whose handles are gone; with `all`, every one. */
+static void clear_ended(bt_engine *e, bool all)
+{
+    bt_request **at = &e->ended_pushes;
+    while (*at) {
+        bt_request *r = *at;
+        if (all || atomic_load_explicit(&r->released, memory_order_acquire)) {
+            *at = r->next;
+            give_pages(e, r);
+            bt_request_unref(r);
+        } else {
+            at = &r->next;
+        }
+    }
+}
+
+void bt_sequences_reap(bt_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        if (e->active[i] && is_cancelled(e->active[i])) {
+            bt_sequence_end(e, e->active[i], BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
+        }
+    }
+    bt_request **at = &e->waiting;
+    while (*at) {
+        bt_request *r = *at;
+        if (is_cancelled(r)) {
+            *at = r->next;
+            bt_sequence_end(e, r, BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
+        } else {
+            at = &r->next;
+        }
+    }
+    clear_ended(e, false);
+}
+
+void bt_sequences_close(bt_engine *e)
+{
+    static const char why[] = "the server is shutting down";
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        if (e->active[i]) {
+            bt_sequence_end(e, e->active[i], BT_FINISH_ERROR, BT_E_CLOSED, why);
+        }
+    }
+    while (e->waiting) {
+        bt_request *r = e->waiting;
+        e->waiting = r->next;
+        bt_sequence_end(e, r, BT_FINISH_ERROR, BT_E_CLOSED, why);
+    }
+    clear_ended(e, true);
+}
