@@ -46,7 +46,7 @@ static float largest_of(const float *values, int n)
 /* Types with a minimum: code 0 stands for -d_min * min <= 0, code_max for the largest value. */
 static void fit_with_min(const float *from, int part, int code_max, int field_max, parts *ret)
 {
-    float     scale[PARTS_MAX], min[PARTS_MAX];
+    float     scale[PARTS_MAX] = { 0 }, min[PARTS_MAX] = { 0 };
     const int n_parts = BT_BLOCK_LARGE / part;
 
     for (int p = 0; p < n_parts; p++) {
@@ -70,7 +70,7 @@ static void fit_with_min(const float *from, int part, int code_max, int field_ma
 /* Types without: codes -zero .. zero - 1, the part's extreme at -zero. */
 static void fit_signed(const float *from, int part, int zero, int field_max, parts *ret)
 {
-    float     scale[PARTS_MAX];
+    float     scale[PARTS_MAX] = { 0 };
     const int n_parts = BT_BLOCK_LARGE / part;
 
     for (int p = 0; p < n_parts; p++) {

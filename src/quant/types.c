@@ -14,10 +14,12 @@ typedef struct {
 
 #define PLAIN(name, id, bytes, reads) \
     [id] = { { name, (bt_type)(id), 1, bytes, reads, reads }, NULL, NULL }
-#define BLOCKS(name, id, elems, bytes, decode, encode)                                       \
-    [id] = { { name, (bt_type)(id), elems, bytes, (decode) != NULL, (encode) != NULL },       \
-             decode, encode }
-#define NAMED(name, id, elems, bytes) BLOCKS(name, id, elems, bytes, NULL, NULL)
+#define BLOCKS(name, id, elems, bytes, decode, encode) \
+    [id] = { { name, (bt_type)(id), elems, bytes, true, true }, decode, encode }
+#define READ_ONLY(name, id, elems, bytes, decode) \
+    [id] = { { name, (bt_type)(id), elems, bytes, true, false }, decode, NULL }
+#define NAMED(name, id, elems, bytes) \
+    [id] = { { name, (bt_type)(id), elems, bytes, false, false }, NULL, NULL }
 
 static const type_entry TYPES[BT_TYPE_ID_MAX] = {
     PLAIN("F32", BT_TYPE_F32, 4, true),
@@ -33,15 +35,15 @@ static const type_entry TYPES[BT_TYPE_ID_MAX] = {
     BLOCKS("Q5_0", BT_TYPE_Q5_0, 32, 22, bt_quant_decode_q5_0, bt_quant_encode_q5_0),
     BLOCKS("Q5_1", BT_TYPE_Q5_1, 32, 24, bt_quant_decode_q5_1, bt_quant_encode_q5_1),
     BLOCKS("Q8_0", BT_TYPE_Q8_0, 32, 34, bt_quant_decode_q8_0, bt_quant_encode_q8_0),
-    BLOCKS("Q8_1", BT_TYPE_Q8_1, 32, 36, bt_quant_decode_q8_1, NULL),
+    READ_ONLY("Q8_1", BT_TYPE_Q8_1, 32, 36, bt_quant_decode_q8_1),
     BLOCKS("Q2_K", BT_TYPE_Q2_K, 256, 84, bt_quant_decode_q2_k, bt_quant_encode_q2_k),
     BLOCKS("Q3_K", BT_TYPE_Q3_K, 256, 110, bt_quant_decode_q3_k, bt_quant_encode_q3_k),
     BLOCKS("Q4_K", BT_TYPE_Q4_K, 256, 144, bt_quant_decode_q4_k, bt_quant_encode_q4_k),
     BLOCKS("Q5_K", BT_TYPE_Q5_K, 256, 176, bt_quant_decode_q5_k, bt_quant_encode_q5_k),
     BLOCKS("Q6_K", BT_TYPE_Q6_K, 256, 210, bt_quant_decode_q6_k, bt_quant_encode_q6_k),
-    BLOCKS("Q8_K", BT_TYPE_Q8_K, 256, 292, bt_quant_decode_q8_k, NULL),
+    READ_ONLY("Q8_K", BT_TYPE_Q8_K, 256, 292, bt_quant_decode_q8_k),
     BLOCKS("IQ4_NL", BT_TYPE_IQ4_NL, 32, 18, bt_quant_decode_iq4_nl, bt_quant_encode_iq4_nl),
-    BLOCKS("IQ4_XS", BT_TYPE_IQ4_XS, 256, 136, bt_quant_decode_iq4_xs, NULL),
+    READ_ONLY("IQ4_XS", BT_TYPE_IQ4_XS, 256, 136, bt_quant_decode_iq4_xs),
     BLOCKS("MXFP4", BT_TYPE_MXFP4, 32, 17, bt_quant_decode_mxfp4, bt_quant_encode_mxfp4),
     NAMED("IQ2_XXS", 16, 256, 66),
     NAMED("IQ2_XS", 17, 256, 74),
