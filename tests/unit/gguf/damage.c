@@ -16,7 +16,10 @@
 /* The largest single allocation, where a sanitizer can tell. */
 static size_t largest;
 #ifdef WITH_ASAN
-#include <sanitizer/allocator_interface.h>
+/* From the sanitizer's runtime; not every compiler ships its header. */
+extern int __sanitizer_install_malloc_and_free_hooks(
+        void (*on_malloc)(const volatile void *p, size_t size),
+        void (*on_free)(const volatile void *p));
 
 static void saw_malloc(const volatile void *p, size_t size)
 {
