@@ -108,8 +108,8 @@ static bt_status add_key(bt_access_keys *k, const char *text, size_t size, bt_er
         return BT_OK;
     }
     if (size > KEY_BYTES_MAX || k->count == KEYS_MAX) {
-        return bt_fail(err, BT_E_BADINPUT, "API keys: at most %d keys of at most %d bytes", KEYS_MAX,
-                       KEY_BYTES_MAX);
+        return bt_fail(err, BT_E_BADINPUT, "API keys: at most %d keys of at most %d bytes",
+                       KEYS_MAX, KEY_BYTES_MAX);
     }
     char **keys = bt_realloc(BT_MEM_serve, k->keys, (k->count + 1) * sizeof *keys);
     if (!keys) {
@@ -139,7 +139,8 @@ bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error 
 {
     FILE *file = fopen(path, "r");
     if (!file) {
-        return bt_fail(err, BT_E_IO, "the API key file '%s' cannot be read: %s", path, strerror(errno));
+        return bt_fail(err, BT_E_IO, "the API key file '%s' cannot be read: %s", path,
+                       strerror(errno));
     }
     char line[KEY_BYTES_MAX + 64];
     bt_status status = BT_OK;

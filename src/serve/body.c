@@ -76,8 +76,8 @@ static bool parse_id(const char *text, size_t size, uint32_t *ret_id)
     return size > 0 && id < UINT32_MAX;
 }
 
-static void read_one_bias(const bt_fields *f, const json_t *id, const char *key, const json_t *value,
-                          bt_body_bias *to)
+static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
+                          const json_t *value, bt_body_bias *to)
 {
     int64_t whole;
     *to = (bt_body_bias){ 0 };
@@ -90,7 +90,8 @@ static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
         to->text = key;
         to->size = strlen(key);
     } else if (!key) {
-        bt_problem_set(f->problem, 400, "logit_bias", "Field 'logit_bias': pairs start with a token "
+        bt_problem_set(f->problem, 400, "logit_bias",
+                       "Field 'logit_bias': pairs start with a token "
                        "id or a text");
         return;
     }
@@ -99,7 +100,8 @@ static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
     } else if (json_is_number(value) && fabs(json_number_value(value)) <= 1e6) {
         to->bias = (float)json_number_value(value);
     } else {
-        bt_problem_set(f->problem, 400, "logit_bias", "Field 'logit_bias': each bias is a number, or "
+        bt_problem_set(f->problem, 400, "logit_bias",
+                       "Field 'logit_bias': each bias is a number, or "
                        "false to ban the token");
     }
 }
@@ -266,17 +268,21 @@ static void refuse_missing_features(const bt_body *b, const bt_fields *f)
     size_t size = 4;
     bt_fields_text(&format, "type", &type, &size);
     if (size != 4 || memcmp(type, "text", 4) != 0) {
-        bt_problem_set(f->problem, 400, "response_format", "Field 'response_format': only 'text' is "
-                       "supported yet, not '%.40s'", type);
+        bt_problem_set(f->problem, 400, "response_format",
+                       "Field 'response_format': only 'text' is "
+                       "supported yet, not '%.40s'",
+                       type);
     }
     bt_fields_object(f, "chat_template_kwargs");
     int64_t best_of = 1;
     if (b->shape == BT_SHAPE_TEXT && bt_fields_integer(f, "best_of", 1, 1 << 20, &best_of) &&
         best_of > (int64_t)b->n) {
-        bt_problem_set(f->problem, 400, "best_of", "Field 'best_of': more than 'n' is not supported");
+        bt_problem_set(f->problem, 400, "best_of",
+                       "Field 'best_of': more than 'n' is not supported");
     }
     if (b->shape == BT_SHAPE_TEXT && b->echo && b->want_logprobs) {
-        bt_problem_set(f->problem, 400, "echo", "Field 'echo' with 'logprobs' is not supported: the "
+        bt_problem_set(f->problem, 400, "echo",
+                       "Field 'echo' with 'logprobs' is not supported: the "
                        "prompt's own probabilities are not computed");
     }
 }
@@ -321,7 +327,8 @@ static void add_prompt(bt_body *b, const bt_fields *f, const json_t *value)
 {
     if (b->shape == BT_SHAPE_NATIVE && json_is_object(value)) {
         if (json_object_get(value, "multimodal_data")) {
-            bt_problem_set(f->problem, 400, "prompt", "Field 'prompt.multimodal_data' is not supported");
+            bt_problem_set(f->problem, 400, "prompt",
+                           "Field 'prompt.multimodal_data' is not supported");
             return;
         }
         value = json_object_get(value, "prompt_string");
@@ -364,8 +371,10 @@ static void read_choices(bt_body *b, const bt_fields *f, uint32_t n_parallel)
         bt_fields_integer(f, "n_cmpl", 1, BT_PARALLEL_MAX, &n);
     }
     if (n > (int64_t)n_parallel) {
-        bt_problem_set(f->problem, 400, "n", "Field 'n': %lld choices, but this server answers %u at "
-                       "once (--parallel)", (long long)n, n_parallel);
+        bt_problem_set(f->problem, 400, "n",
+                       "Field 'n': %lld choices, but this server answers %u at "
+                       "once (--parallel)",
+                       (long long)n, n_parallel);
     }
     b->n = (uint32_t)n;
 }

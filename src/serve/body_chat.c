@@ -1,4 +1,5 @@
-/* Messages: content is a string, null, or a list of text parts; anything else is refused by name. */
+/* Messages: content is a string, null, or a list of text parts; anything else is refused by name.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,8 +52,10 @@ static void join_parts(const message_reader *r, const json_t *parts, bt_chat_mes
             return;
         }
         if (!json_is_string(text)) {
-            bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].content[%zu].text': a "
-                           "string is expected", r->index, i);
+            bt_problem_set(r->problem, 400, "messages",
+                           "Field 'messages[%zu].content[%zu].text': a "
+                           "string is expected",
+                           r->index, i);
             return;
         }
         bt_buf_put(joined, json_string_value(text), json_string_length(text));
@@ -75,8 +78,10 @@ static void read_content(const message_reader *r, const json_t *message, bt_chat
     } else if (json_is_array(content)) {
         join_parts(r, content, to);
     } else if (content && !json_is_null(content)) {
-        bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].content': a string, null or "
-                       "an array of parts is expected, not %s", r->index, bt_json_kind_name(content));
+        bt_problem_set(r->problem, 400, "messages",
+                       "Field 'messages[%zu].content': a string, null or "
+                       "an array of parts is expected, not %s",
+                       r->index, bt_json_kind_name(content));
     } else if (!content && !optional) {
         bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].content' is missing",
                        r->index);
@@ -93,8 +98,10 @@ static void read_message(const message_reader *r, json_t *message, bt_chat_messa
     }
     const bt_fields f = { .object = message, .prefix = "messages", .problem = r->problem };
     if (bt_fields_asks(&f, "tool_calls") || bt_fields_asks(&f, "function_call")) {
-        bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].tool_calls': tools are not "
-                       "supported yet", r->index);
+        bt_problem_set(r->problem, 400, "messages",
+                       "Field 'messages[%zu].tool_calls': tools are not "
+                       "supported yet",
+                       r->index);
         return;
     }
     read_role(r, message, to);
@@ -154,7 +161,8 @@ static void read_turn(bt_body *b, const bt_fields *f)
         generation = !continues;
     }
     if (continues && n >= 2 && strcmp(b->messages[n - 2].role, "assistant") == 0) {
-        bt_problem_set(f->problem, 400, "messages", "Field 'messages': two assistant messages at the "
+        bt_problem_set(f->problem, 400, "messages",
+                       "Field 'messages': two assistant messages at the "
                        "end; only one can be continued");
     }
     b->continue_final = continues;

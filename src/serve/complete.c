@@ -35,10 +35,12 @@ static void log_answer(const completion *c)
     for (uint32_t i = 0; c->run && bt_log_wants(BT_LOG_DEBUG) && i < bt_run_count(c->run); i++) {
         const bt_choice *choice = bt_run_choice(c->run, i);
         const bt_request_stats *s = &choice->stats;
-        bt_log(BT_LOG_DEBUG, "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
-               "prompt_ms %.1f predicted_ms %.1f place %d bytes %" PRIu64 " finish %d", c->head.id, i,
-               s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms, s->prompt_ms,
-               s->predicted_ms, (int)s->prefill.place, s->prefill.bytes, (int)choice->finish);
+        bt_log(BT_LOG_DEBUG,
+               "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
+               "prompt_ms %.1f predicted_ms %.1f place %d bytes %" PRIu64 " finish %d",
+               c->head.id, i, s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms,
+               s->prompt_ms, s->predicted_ms, (int)s->prefill.place, s->prefill.bytes,
+               (int)choice->finish);
     }
 }
 

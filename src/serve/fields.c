@@ -8,9 +8,14 @@
 #include "base/limits.h"
 #include "base/memory.h"
 
+/* Without memory the parser reports whatever it was looking at, so the truth is noted here. */
+static _Thread_local bool memory_failed;
+
 static void *take_memory(size_t size)
 {
-    return bt_alloc(BT_MEM_serve, size);
+    void *p = bt_alloc(BT_MEM_serve, size);
+    memory_failed = memory_failed || !p;
+    return p;
 }
 
 void bt_json_setup(void)
@@ -70,9 +75,10 @@ json_t *bt_json_parse_object(const char *bytes, size_t size, bt_problem *problem
         return NULL;
     }
     json_error_t error;
+    memory_failed = false;
     json_t *root = json_loadb(bytes, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory) {
-        bt_problem_set(problem, 503, NULL, "out of memory");
+    if (!root && memory_failed) {
+        bt_problem_set_status(problem, BT_E_NOMEM, "");
     } else if (!root) {
         bt_problem_set(problem, 400, NULL, "the body is not valid JSON: %s (line %d, column %d)",
                        error.text, error.line, error.column);
@@ -131,7 +137,8 @@ static const char *full_name(const bt_fields *f, const char *name, char to[96])
     return to;
 }
 
-void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value, const char *wanted)
+void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value,
+                        const char *wanted)
 {
     char full[96];
     full_name(f, name, full);

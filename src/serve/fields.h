@@ -29,12 +29,14 @@ typedef struct {
 /* NULL when absent, null, or after a problem. */
 json_t *bt_fields_find(const bt_fields *f, const char *name);
 /* "Field 'a.b': WANTED is expected, not KIND". */
-void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value, const char *wanted);
+void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value,
+                        const char *wanted);
 
 /* true when present and well; else *ret is untouched. Whole numbers may be written 40.0. */
 bool bt_fields_bool(const bt_fields *f, const char *name, bool *ret);
 bool bt_fields_number(const bt_fields *f, const char *name, double min, double max, double *ret);
-bool bt_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max, int64_t *ret);
+bool bt_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max,
+                       int64_t *ret);
 bool bt_fields_text(const bt_fields *f, const char *name, const char **ret_text, size_t *ret_size);
 /* NULL when absent, or after a problem when it is something else. */
 json_t *bt_fields_object(const bt_fields *f, const char *name);

@@ -248,7 +248,8 @@ static bool is_foreign(const bt_exchange *x)
 {
     const char *origin = bt_exchange_header(x, "Origin");
     const char *site = bt_exchange_header(x, "Sec-Fetch-Site");
-    return origin && strcmp(x->method, "POST") == 0 && !(site && strcmp(site, "same-origin") == 0) &&
+    return origin && strcmp(x->method, "POST") == 0 &&
+           !(site && strcmp(site, "same-origin") == 0) &&
            !bt_access_origin_allowed(origin, bt_exchange_header(x, "Host"),
                                      x->server->o.cors_origins);
 }
@@ -261,8 +262,10 @@ static void check_head(bt_exchange *x, const bt_route *route)
     bt_problem *p = &x->problem;
     const bool head = strcmp(x->method, "HEAD") == 0;
     if (!bt_access_host_allowed(host, s->loopback, s->o.host)) {
-        bt_problem_set(p, 403, NULL, "this server is for its own machine only: the Host header names "
-                       "'%.100s'", host);
+        bt_problem_set(p, 403, NULL,
+                       "this server is for its own machine only: the Host header names "
+                       "'%.100s'",
+                       host);
     } else if (strcmp(x->method, "OPTIONS") == 0) {
         return;
     } else if (is_foreign(x)) {
@@ -277,7 +280,8 @@ static void check_head(bt_exchange *x, const bt_route *route)
     } else if (!route->is_public &&
                !bt_access_key_valid(&s->keys, bt_exchange_header(x, "Authorization"),
                                     bt_exchange_header(x, "X-Api-Key"))) {
-        bt_problem_set(p, 401, NULL, "the API key is missing or wrong (Authorization: Bearer KEY, or "
+        bt_problem_set(p, 401, NULL,
+                       "the API key is missing or wrong (Authorization: Bearer KEY, or "
                        "X-Api-Key: KEY)");
     } else if (atomic_load(&s->closing)) {
         bt_problem_set(p, 503, NULL, "the server is shutting down");
@@ -317,8 +321,8 @@ static enum MHD_Result begin(bt_server *s, struct MHD_Connection *mhd, const cha
     const size_t length = announced_length(x);
     bt_connection_expect(s, c, length < DRAIN_BYTES_MAX ? length : DRAIN_BYTES_MAX);
     if (length > BT_HTTP_BODY_BYTES_MAX) {
-        bt_problem_set(&x->problem, 413, NULL, "the body has %zu bytes; at most %u are taken", length,
-                       BT_HTTP_BODY_BYTES_MAX);
+        bt_problem_set(&x->problem, 413, NULL, "the body has %zu bytes; at most %u are taken",
+                       length, BT_HTTP_BODY_BYTES_MAX);
     }
     /* A client that asks first, or that announces more than is worth reading, is told at once;
      * others send their body anyway and read the answer after it. */

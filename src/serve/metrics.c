@@ -42,8 +42,8 @@ void bt_serve_metrics_done(bt_serve_metrics *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s, const bt_histogram *gaps,
-                             bool client_gone)
+void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
+                             const bt_histogram *gaps, bool client_gone)
 {
     const bt_prefill_report *p = &s->prefill;
     pthread_mutex_lock(&m->lock);
@@ -91,7 +91,8 @@ uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engi
     pthread_mutex_lock(&m->lock);
     const double each = m->n_answers ? m->answer_seconds / (double)m->n_answers : 1;
     pthread_mutex_unlock(&m->lock);
-    const double wait = each * (double)(stats.n_waiting + 1) / (stats.n_parallel ? stats.n_parallel : 1);
+    const double wait =
+            each * (double)(stats.n_waiting + 1) / (stats.n_parallel ? stats.n_parallel : 1);
     return wait < 1 ? 1 : wait > 60 ? 60 : (uint32_t)ceil(wait);
 }
 
@@ -123,24 +124,27 @@ static void histogram(bt_buf *to, const char *name, const char *help, const bt_h
         bt_buf_printf(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds[i], sum);
     }
     sum += h->counts[BT_HISTOGRAM_BOUNDS];
-    bt_buf_printf(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name,
-                  sum, name, h->sum, name, sum);
+    bt_buf_printf(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n",
+                  name, sum, name, h->sum, name, sum);
 }
 
 static void write_engine(const bt_engine *engine, bt_buf *to)
 {
     bt_engine_stats s;
     bt_engine_stats_get(engine, &s);
-    whole(to, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed.",
-          s.n_prompt_tokens - s.n_cached_tokens);
+    whole(to, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed, here or there.",
+          s.n_prompt_tokens + s.n_remote_tokens);
     whole(to, "llamacpp:prompt_tokens_cached_total", "counter", "Prompt tokens found in the cache.",
           s.n_cached_tokens);
-    real(to, "llamacpp:prompt_seconds_total", "counter", "Time spent on prompts.", s.prompt_seconds);
-    whole(to, "llamacpp:tokens_predicted_total", "counter", "Tokens generated.", s.n_predicted_tokens);
+    real(to, "llamacpp:prompt_seconds_total", "counter", "Time spent on prompts.",
+         s.prompt_seconds);
+    whole(to, "llamacpp:tokens_predicted_total", "counter", "Tokens generated.",
+          s.n_predicted_tokens);
     real(to, "llamacpp:tokens_predicted_seconds_total", "counter", "Time spent on generating.",
          s.predicted_seconds);
     whole(to, "llamacpp:n_decode_total", "counter", "Steps of the model.", s.n_steps);
-    whole(to, "llamacpp:n_tokens_max", "counter", "Longest sequence seen, in tokens.", s.n_tokens_max);
+    whole(to, "llamacpp:n_tokens_max", "counter", "Longest sequence seen, in tokens.",
+          s.n_tokens_max);
     real(to, "llamacpp:n_busy_slots_per_decode", "gauge", "Tokens generated per step, on average.",
          s.n_steps ? (double)s.n_predicted_tokens / (double)s.n_steps : 0);
     real(to, "llamacpp:prompt_tokens_seconds", "gauge", "Fitted rate of prefill here, tokens/s.",
@@ -174,22 +178,30 @@ static double worker_fallbacks(const bt_prefill_worker_status *w) { return (doub
 static double worker_lost(const bt_prefill_worker_status *w) { return (double)w->n_lost; }
 static double worker_corrupt(const bt_prefill_worker_status *w) { return (double)w->n_corrupt; }
 static double worker_busy(const bt_prefill_worker_status *w) { return (double)w->n_in_flight; }
-static double worker_goodput(const bt_prefill_worker_status *w) { return w->goodput_bytes_per_second; }
+static double worker_goodput(const bt_prefill_worker_status *w)
+{
+    return w->goodput_bytes_per_second;
+}
 static double worker_rate(const bt_prefill_worker_status *w) { return w->tokens_per_second; }
-static double worker_round_trip(const bt_prefill_worker_status *w) { return w->round_trip_ms / 1e3; }
+static double worker_round_trip(const bt_prefill_worker_status *w)
+{
+    return w->round_trip_ms / 1e3;
+}
 
 static const worker_series series[] = {
-    { "baton_worker_up", "gauge", "1 when the worker is ready.", worker_up },
-    { "baton_worker_prompts_total", "counter", "Prompts committed.", worker_prompts },
-    { "baton_worker_tokens_total", "counter", "Tokens committed.", worker_tokens },
-    { "baton_worker_bytes_total", "counter", "Bytes of committed rows.", worker_bytes },
-    { "baton_worker_fallbacks_total", "counter", "Prompts that ended elsewhere.", worker_fallbacks },
-    { "baton_worker_lost_total", "counter", "Connections lost.", worker_lost },
-    { "baton_worker_corrupt_total", "counter", "Frames or commits that did not hold.", worker_corrupt },
-    { "baton_worker_prompts_in_flight", "gauge", "Prompts given to it now.", worker_busy },
-    { "baton_worker_goodput_bytes_per_second", "gauge", "Rows arriving.", worker_goodput },
-    { "baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate },
-    { "baton_worker_round_trip_seconds", "gauge", "Smoothed round trip.", worker_round_trip },
+        {"baton_worker_up", "gauge", "1 when the worker is ready.", worker_up},
+        {"baton_worker_prompts_total", "counter", "Prompts committed.", worker_prompts},
+        {"baton_worker_tokens_total", "counter", "Tokens committed.", worker_tokens},
+        {"baton_worker_bytes_total", "counter", "Bytes of committed rows.", worker_bytes},
+        {"baton_worker_fallbacks_total", "counter", "Prompts that ended elsewhere.",
+         worker_fallbacks},
+        {"baton_worker_lost_total", "counter", "Connections lost.", worker_lost},
+        {"baton_worker_corrupt_total", "counter", "Frames or commits that did not hold.",
+         worker_corrupt},
+        {"baton_worker_prompts_in_flight", "gauge", "Prompts given to it now.", worker_busy},
+        {"baton_worker_goodput_bytes_per_second", "gauge", "Rows arriving.", worker_goodput},
+        {"baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate},
+        {"baton_worker_round_trip_seconds", "gauge", "Smoothed round trip.", worker_round_trip},
 };
 
 static void write_workers(const bt_prefill *prefill, bt_buf *to)
@@ -209,7 +221,8 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
             bt_buf_printf(to, "\"} %.15g\n", isfinite(value) ? value : 0.0);
         }
     }
-    whole(to, "baton_prefill_kept_local_total", "counter", "Prompts kept here by decision.", s.n_local);
+    whole(to, "baton_prefill_kept_local_total", "counter", "Prompts kept here by decision.",
+          s.n_local);
     whole(to, "baton_prefill_retries_total", "counter", "Prompts given to a second worker.",
           s.n_retries);
 }
@@ -217,19 +230,22 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
 static void write_own(const bt_serve_metrics *m, bt_buf *to)
 {
     static const char *const places[] = { "local", "remote", "mixed", "cache" };
-    head(to, "baton_prefill_prompts_total", "counter", "Answered requests by place of their prefill.");
+    head(to, "baton_prefill_prompts_total", "counter",
+         "Answered requests by place of their prefill.");
     for (size_t i = 0; i < BT_LEN(places); i++) {
         bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n", places[i],
                       m->place[i]);
     }
-    head(to, "baton_prefill_tokens_total", "counter", "Prompt tokens by where their rows came from.");
+    head(to, "baton_prefill_tokens_total", "counter",
+         "Prompt tokens by where their rows came from.");
     bt_buf_printf(to, "baton_prefill_tokens_total{place=\"local\"} %" PRIu64 "\n"
                   "baton_prefill_tokens_total{place=\"remote\"} %" PRIu64 "\n"
                   "baton_prefill_tokens_total{place=\"cache\"} %" PRIu64 "\n",
                   m->tokens_local, m->tokens_remote, m->tokens_cached);
     whole(to, "baton_prefill_fallbacks_total", "counter",
           "Prompts meant for a worker and finished here.", m->fallbacks);
-    whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.", m->bytes_received);
+    whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.",
+          m->bytes_received);
     real(to, "baton_prefill_transfer_seconds_total", "counter", "Time rows were under way.",
          m->transfer_seconds);
     real(to, "baton_prefill_exposed_seconds_total", "counter",

@@ -37,7 +37,8 @@ void bt_problem_set_status(bt_problem *p, bt_status status, const char *sentence
     /* 499 and 202 are for logs and the wire; to a client both mean "not now". */
     const int known = bt_status_http(status);
     const int http = known < 400 || known == 499 ? 503 : known;
-    bt_problem_set(p, http, NULL, "%s", sentence && sentence[0] ? sentence : bt_status_text(status));
+    bt_problem_set(p, http, NULL, "%s",
+                   sentence && sentence[0] ? sentence : bt_status_text(status));
 }
 
 void bt_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx)
@@ -48,7 +49,8 @@ void bt_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_
     /* Both wordings: agents look for either to decide that the history must be shortened. */
     bt_problem_set(p, 400, NULL,
                    "context_length_exceeded: the prompt has %u tokens and exceeds the available "
-                   "context size of %u tokens (one is needed for the answer)", n_prompt_tokens, n_ctx);
+                   "context size of %u tokens (one is needed for the answer)",
+                   n_prompt_tokens, n_ctx);
     p->type = "exceed_context_size_error";
     p->n_prompt_tokens = n_prompt_tokens;
     p->n_ctx = n_ctx;

@@ -30,8 +30,8 @@ static bool encode_text(const bt_serving *serving, const json_t *value, const bt
     return status == BT_OK;
 }
 
-static bool push_id(const bt_serving *serving, const json_t *value, const char *field, bt_tokens *to,
-                    bt_problem *problem)
+static bool push_id(const bt_serving *serving, const json_t *value, const char *field,
+                    bt_tokens *to, bt_problem *problem)
 {
     int64_t id = -1;
     const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
@@ -80,8 +80,8 @@ bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_pr
     const bt_chat_options options = { .add_generation_prompt = body->add_generation_prompt,
                                       .continue_final = body->continue_final };
     bt_error err = { 0 };
-    const bt_status status = bt_chat_render(serving->chat, body->messages, body->n_messages, &options,
-                                            ret_prompt, &err);
+    const bt_status status = bt_chat_render(serving->chat, body->messages, body->n_messages,
+                                            &options, ret_prompt, &err);
     if (status != BT_OK) {
         bt_problem_set_status(problem, status, err.text);
     }
@@ -142,8 +142,10 @@ static bool make_one_bias(bt_prompts *p, size_t *capacity, const bt_body_bias *f
     const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
     if (!from->text) {
         if (from->id >= n_vocab) {
-            bt_problem_set(problem, 400, "logit_bias", "Field 'logit_bias': token id %u is not in the "
-                           "vocabulary of %u tokens", from->id, n_vocab);
+            bt_problem_set(problem, 400, "logit_bias",
+                           "Field 'logit_bias': token id %u is not in the "
+                           "vocabulary of %u tokens",
+                           from->id, n_vocab);
             return false;
         }
         return push_bias(p, capacity, from->id, from->bias, problem);
@@ -152,8 +154,8 @@ static bool make_one_bias(bt_prompts *p, size_t *capacity, const bt_body_bias *f
     bt_error err = { 0 };
     bt_tokens_init(&ids);
     const bt_encode_options options = { 0 };
-    const bt_status status = bt_tokenizer_encode(serving->tokenizer, from->text, from->size, &options,
-                                                 &ids, &err);
+    const bt_status status =
+            bt_tokenizer_encode(serving->tokenizer, from->text, from->size, &options, &ids, &err);
     if (status != BT_OK) {
         bt_problem_set_status(problem, status, err.text);
     } else if (p->n_bias + ids.count > BT_LOGIT_BIAS_MAX) {

@@ -91,8 +91,8 @@ static enum MHD_Result run_model(bt_exchange *x)
 {
     if (strcmp(x->rest, x->serving->alias) != 0) {
         bt_problem problem = { 0 };
-        bt_problem_set(&problem, 404, "model", "model '%.100s' is not here; this is '%.100s'", x->rest,
-                       x->serving->alias);
+        bt_problem_set(&problem, 404, "model", "model '%.100s' is not here; this is '%.100s'",
+                       x->rest, x->serving->alias);
         return bt_exchange_fail(x, &problem);
     }
     json_answer a;
@@ -287,8 +287,10 @@ static void read_ids(const bt_exchange *x, const bt_fields *f, bt_tokens *to)
     for (size_t i = 0; i < json_array_size(list) && !bt_problem_is(f->problem); i++) {
         int64_t id = -1;
         if (!bt_json_whole(json_array_get(list, i), &id) || id < 0 || id >= (int64_t)n_vocab) {
-            bt_problem_set(f->problem, 400, "tokens", "Field 'tokens[%zu]': a token id from 0 to %u is "
-                           "expected", i, n_vocab - 1);
+            bt_problem_set(f->problem, 400, "tokens",
+                           "Field 'tokens[%zu]': a token id from 0 to %u is "
+                           "expected",
+                           i, n_vocab - 1);
         } else if (bt_tokens_push(to, (uint32_t)id) != BT_OK) {
             bt_problem_set_status(f->problem, BT_E_NOMEM, "");
         }
@@ -337,7 +339,8 @@ static enum MHD_Result run_apply_template(bt_exchange *x)
     body.root = bt_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
     const bt_fields f = { .object = body.root, .prefix = "", .problem = &problem };
     enum MHD_Result result;
-    if (bt_body_read_messages(&body, &f) && bt_prompt_render(x->serving, &body, &prompt, &problem)) {
+    if (bt_body_read_messages(&body, &f) &&
+        bt_prompt_render(x->serving, &body, &prompt, &problem)) {
         json_answer a;
         begin_json(&a);
         bt_json_open(&a.w, NULL, '{');

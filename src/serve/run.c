@@ -73,11 +73,13 @@ static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
     if (status == BT_OK) {
         c->seed = bt_request_seed(c->request);
     } else if (status == BT_E_CONTEXT) {
-        bt_problem_set_context(problem, o.n_tokens, bt_engine_options_of(r->o.serving->engine)->n_ctx);
+        bt_problem_set_context(problem, o.n_tokens,
+                               bt_engine_options_of(r->o.serving->engine)->n_ctx);
     } else {
         bt_problem_set_status(problem, status, err.text);
         if (status == BT_E_FULL) {
-            problem->retry_after_s = bt_serve_metrics_retry_after(r->o.metrics, r->o.serving->engine);
+            problem->retry_after_s =
+                    bt_serve_metrics_retry_after(r->o.metrics, r->o.serving->engine);
         }
     }
     return status;
@@ -228,8 +230,9 @@ static bool more(void **list, size_t *capacity, size_t needed, size_t each)
 static void keep_logprobs(bt_choice *c, const bt_event *e)
 {
     void *logprobs = c->logprobs, *tops = c->tops;
-    const bool ok = more(&logprobs, &c->logprobs_capacity, c->n_logprobs + 1, sizeof *c->logprobs) &&
-                    more(&tops, &c->tops_capacity, c->n_tops + e->n_top, sizeof *c->tops);
+    const bool ok =
+            more(&logprobs, &c->logprobs_capacity, c->n_logprobs + 1, sizeof *c->logprobs) &&
+            more(&tops, &c->tops_capacity, c->n_tops + e->n_top, sizeof *c->tops);
     c->logprobs = logprobs;
     c->tops = tops;
     if (!ok) {
@@ -285,6 +288,9 @@ static void note_token(bt_run *r, bt_choice *c, const bt_event *e)
     const double now = bt_clock_ms();
     if (c->has_token) {
         bt_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
+    }
+    if (c->n_tokens++ == 0) {
+        c->first_token_ms = now;
     }
     c->last_token_ms = now;
     c->has_token = true;
@@ -393,6 +399,21 @@ bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice, bt
 bool bt_run_ended(const bt_run *r) { return r->n_ended == r->n; }
 
 uint32_t bt_run_count(const bt_run *r) { return r->n; }
+
+bt_request_stats bt_choice_stats(const bt_choice *c)
+{
+    if (c->ended || !c->request) {
+        return c->stats;
+    }
+    bt_request_stats s;
+    bt_request_stats_get(c->request, &s);
+    if (c->n_tokens > 0 && s.n_predicted == 0) {
+        s.n_predicted = c->n_tokens;
+        s.prompt_ms = c->first_token_ms - c->begun_ms;
+        s.predicted_ms = c->last_token_ms - c->first_token_ms;
+    }
+    return s;
+}
 
 bt_choice *bt_run_choice(bt_run *r, uint32_t index) { return &r->choices[index]; }
 

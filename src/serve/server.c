@@ -94,11 +94,12 @@ static bt_status open_listener(bt_server *s, bt_error *err)
     snprintf(host, sizeof host, "%.*s", (int)n, name);
     snprintf(port, sizeof port, "%u", s->o.port);
     struct addrinfo *list = NULL;
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     const int found = getaddrinfo(host, port, &hints, &list);
     if (found != 0) {
-        return bt_fail(err, BT_E_BADINPUT, "--host '%s' is not an address of this machine: %s", s->o.host,
-                       gai_strerror(found));
+        return bt_fail(err, BT_E_BADINPUT, "--host '%s' is not an address of this machine: %s",
+                       s->o.host, gai_strerror(found));
     }
     for (const struct addrinfo *at = list; at && s->listener < 0; at = at->ai_next) {
         s->listener = listen_on(at);
@@ -107,8 +108,10 @@ static bt_status open_listener(bt_server *s, bt_error *err)
     freeaddrinfo(list);
     if (s->listener < 0) {
         return bt_fail(err, BT_E_IO, "cannot listen on %s port %u: %s%s", s->o.host, s->o.port,
-                       strerror(why), why == EADDRINUSE ? " (another program has it; --port 0 takes a "
-                                                          "free one)" : "");
+                       strerror(why),
+                       why == EADDRINUSE ? " (another program has it; --port 0 takes a "
+                                           "free one)"
+                                         : "");
     }
     return name_listener(s, err);
 }
@@ -142,6 +145,9 @@ static bt_status copy_options(bt_server *s, const bt_server_options *o, bt_error
     }
     return BT_OK;
 }
+
+static void log_line(void *context, const char *format, va_list args)
+        __attribute__((format(printf, 2, 0)));
 
 static void log_line(void *context, const char *format, va_list args)
 {

@@ -22,7 +22,8 @@ void bt_answer_head_init(bt_answer_head *h, const bt_run *run)
     }
     *h = (bt_answer_head){ .shape = o->body->shape, .created = bt_clock_unix_seconds(),
                            .serving = o->serving, .body = o->body, .prompts = o->prompts };
-    const int n = snprintf(h->id, sizeof h->id, "%s", h->shape == BT_SHAPE_CHAT ? "chatcmpl-" : "cmpl-");
+    const int n =
+            snprintf(h->id, sizeof h->id, "%s", h->shape == BT_SHAPE_CHAT ? "chatcmpl-" : "cmpl-");
     for (size_t i = 0; i < sizeof bytes; i++) {
         h->id[(size_t)n + i] = letters[bytes[i] % (sizeof letters - 1)];
     }
@@ -80,7 +81,8 @@ static void put_echo(const bt_answer_head *h, uint32_t prompt, bt_buf *to)
     }
 }
 
-static void write_text(const bt_answer_head *h, const char *key, const bt_choice *c, bt_json_writer *w)
+static void write_text(const bt_answer_head *h, const char *key, const bt_choice *c,
+                       bt_json_writer *w)
 {
     bt_buf text;
     bt_buf_init(&text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
@@ -162,7 +164,8 @@ static void end_choices(const char *finish, bt_json_writer *w)
 }
 
 /* The delta, or the text: what this piece adds to the answer. */
-static void write_addition(const bt_answer_head *h, const char *text, size_t size, bt_json_writer *w)
+static void write_addition(const bt_answer_head *h, const char *text, size_t size,
+                           bt_json_writer *w)
 {
     if (h->shape == BT_SHAPE_TEXT) {
         bt_json_text(w, "text", text, size);
@@ -210,8 +213,7 @@ void bt_shape_begin(const bt_answer_head *h, uint32_t index, bt_json_writer *w)
 void bt_shape_progress(const bt_answer_head *h, const bt_choice *c, const bt_event *e,
                        bt_json_writer *w)
 {
-    bt_request_stats s;
-    bt_request_stats_get(c->request, &s);
+    const bt_request_stats s = bt_choice_stats(c);
     if (h->shape == BT_SHAPE_NATIVE) {
         bt_json_open(w, NULL, '{');
         bt_json_natural(w, "index", c->index);
@@ -242,7 +244,7 @@ static void write_token_extras(const bt_answer_head *h, const bt_choice *c, cons
                                bt_json_writer *w)
 {
     if (h->body->want_logprobs && e->kind == BT_EVENT_TOKEN) {
-        const bt_choice_logprob token = { .id = e->token, .logprob = e->logprob, .n_top = e->n_top };
+        const bt_choice_logprob token = {.id = e->token, .logprob = e->logprob, .n_top = e->n_top};
         const bt_logprobs_view view = { &token, 1, e->top, c->token_offset };
         bt_shape_logprobs(w, "logprobs", h->shape == BT_SHAPE_CHAT ? BT_LOGPROBS_CHAT
                                                                   : BT_LOGPROBS_TEXT,
@@ -257,7 +259,8 @@ static void write_token_extras(const bt_answer_head *h, const bt_choice *c, cons
     }
 }
 
-void bt_shape_token(const bt_answer_head *h, const bt_choice *c, const bt_event *e, bt_json_writer *w)
+void bt_shape_token(const bt_answer_head *h, const bt_choice *c, const bt_event *e,
+                    bt_json_writer *w)
 {
     if (h->shape == BT_SHAPE_NATIVE) {
         bt_shape_native_token(h, c, e, w);
@@ -267,9 +270,8 @@ void bt_shape_token(const bt_answer_head *h, const bt_choice *c, const bt_event 
     write_addition(h, e->text, e->text_size, w);
     write_token_extras(h, c, e, w);
     end_choices(NULL, w);
-    if (h->body->timings_per_token && c->request) {
-        bt_request_stats s;
-        bt_request_stats_get(c->request, &s);
+    if (h->body->timings_per_token) {
+        const bt_request_stats s = bt_choice_stats(c);
         bt_shape_timings(w, "timings", &s);
     }
     bt_json_close(w, '}');

@@ -34,7 +34,7 @@ void bt_shape_prompt_text(const bt_answer_head *h, uint32_t prompt, bt_buf *to);
 void bt_shape_whole(const bt_answer_head *h, bt_run *run, bt_json_writer *w);
 
 /* Pieces: each is one JSON object. */
-void bt_shape_begin(const bt_answer_head *h, uint32_t index, bt_json_writer *w);   /* role, or echo */
+void bt_shape_begin(const bt_answer_head *h, uint32_t index, bt_json_writer *w); /* role, or echo */
 void bt_shape_progress(const bt_answer_head *h, const bt_choice *c, const bt_event *e,
                        bt_json_writer *w);
 void bt_shape_token(const bt_answer_head *h, const bt_choice *c, const bt_event *e,

@@ -79,8 +79,7 @@ void bt_shape_native_whole(const bt_answer_head *h, bt_run *run, bt_json_writer 
 void bt_shape_native_token(const bt_answer_head *h, const bt_choice *c, const bt_event *e,
                            bt_json_writer *w)
 {
-    bt_request_stats s;
-    bt_request_stats_get(c->request, &s);
+    const bt_request_stats s = bt_choice_stats(c);
     bt_json_open(w, NULL, '{');
     bt_json_natural(w, "index", c->index);
     bt_json_text(w, "content", e->text, e->text_size);
@@ -89,7 +88,7 @@ void bt_shape_native_token(const bt_answer_head *h, const bt_choice *c, const bt
     bt_json_natural(w, "tokens_predicted", s.n_predicted);
     bt_json_natural(w, "tokens_evaluated", s.n_prompt);
     if (h->body->want_logprobs && e->kind == BT_EVENT_TOKEN) {
-        const bt_choice_logprob token = { .id = e->token, .logprob = e->logprob, .n_top = e->n_top };
+        const bt_choice_logprob token = {.id = e->token, .logprob = e->logprob, .n_top = e->n_top};
         const bt_logprobs_view view = { &token, 1, e->top, 0 };
         bt_shape_logprobs(w, "completion_probabilities", BT_LOGPROBS_NATIVE, h->serving->tokenizer,
                           &view);

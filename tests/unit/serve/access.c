@@ -1,0 +1,132 @@
+/* serve/access.h: keys, hosts, origins. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "serve/access.h"
+
+static void only_names_of_this_machine_reach_a_loopback_server(void **state)
+{
+    (void)state;
+    static const char *const good[] = { "localhost", "localhost:8080", "LOCALHOST:1", "127.0.0.1",
+                                        "127.9.9.9:80", "[::1]", "[::1]:8080", "a.localhost:3",
+                                        "box.lan", "box.lan:8080" };
+    static const char *const bad[] = {"evil.example",
+                                      "evil.example:8080",
+                                      "127.0.0.1.evil.example",
+                                      "localhost.evil.example",
+                                      "128.0.0.1",
+                                      "[::2]:80",
+                                      "",
+                                      "127.0.0.1@evil",
+                                      "0x7f.1",
+                                      "127.0.0.256"};
+    for (size_t i = 0; i < BT_LEN(good); i++) {
+        assert_true(bt_access_host_allowed(good[i], true, "box.lan"));
+    }
+    for (size_t i = 0; i < BT_LEN(bad); i++) {
+        assert_false(bt_access_host_allowed(bad[i], true, "127.0.0.1"));
+        assert_true(bt_access_host_allowed(bad[i], false, "0.0.0.0"));
+    }
+    assert_true(bt_access_host_allowed(NULL, true, "127.0.0.1"));
+}
+
+static void foreign_origins_are_refused_unless_named(void **state)
+{
+    (void)state;
+    const char *host = "192.168.1.5:8080";
+    assert_true(bt_access_origin_allowed("http://192.168.1.5:8080", host, NULL));
+    assert_true(bt_access_origin_allowed("http://localhost:5173", host, NULL));
+    assert_true(bt_access_origin_allowed("http://[::1]:3000", host, NULL));
+    assert_false(bt_access_origin_allowed("http://192.168.1.5:9999", host, NULL));
+    assert_false(bt_access_origin_allowed("https://evil.example", host, NULL));
+    assert_false(bt_access_origin_allowed("https://localhost.evil.example", host, NULL));
+    assert_false(bt_access_origin_allowed("null", host, NULL));
+    assert_true(bt_access_origin_allowed("https://evil.example", host, "*"));
+    assert_true(bt_access_origin_allowed("https://a.example", host,
+                                         "https://b.example, https://a.example"));
+    assert_false(bt_access_origin_allowed("https://c.example", host,
+                                          "https://b.example,https://a.example"));
+    assert_false(bt_access_origin_allowed("http://localhost:1", host, "https://b.example"));
+    assert_true(
+            bt_access_origin_allowed("http://localhost:1", host, "https://b.example,localhost"));
+}
+
+static void a_key_must_match_whole(void **state)
+{
+    (void)state;
+    bt_access_keys k = { 0 };
+    assert_true(bt_access_key_valid(&k, NULL, NULL));
+    assert_int_equal(bt_access_keys_add_list(&k, "one, two", NULL), BT_OK);
+    assert_int_equal(k.count, 2);
+    assert_true(bt_access_key_valid(&k, "Bearer one", NULL));
+    assert_true(bt_access_key_valid(&k, "bearer  two", NULL));
+    assert_true(bt_access_key_valid(&k, NULL, "two"));
+    static const char *const wrong[] = { "", "o", "on", "ones", "oneone", "onetwo", "two ", "tw" };
+    for (size_t i = 0; i < BT_LEN(wrong); i++) {
+        char bearer[64];
+        snprintf(bearer, sizeof bearer, "Bearer %s", wrong[i]);
+        assert_false(bt_access_key_valid(&k, NULL, wrong[i]));
+        if (i != 6) {                       /* HTTP drops the space at a header's end anyway */
+            assert_false(bt_access_key_valid(&k, bearer, NULL));
+        }
+    }
+    assert_false(bt_access_key_valid(&k, NULL, NULL));
+    bt_access_keys_done(&k);
+}
+
+static void write_file(char path[32], const char *text)
+{
+    strcpy(path, "/tmp/baton-keys-XXXXXX");
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void a_key_file_has_lines_and_comments(void **state)
+{
+    (void)state;
+    char path[32];
+    bt_access_keys k = { 0 };
+    bt_error err;
+    write_file(path, "# keys\n  first  \n\nsecond\r\n#third\n");
+    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_OK);
+    assert_int_equal(k.count, 2);
+    assert_string_equal(k.keys[0], "first");
+    assert_string_equal(k.keys[1], "second");
+    unlink(path);
+    bt_access_keys_done(&k);
+}
+
+static void a_key_file_without_keys_opens_nothing(void **state)
+{
+    (void)state;
+    char path[32];
+    bt_access_keys k = { 0 };
+    bt_error err;
+    write_file(path, "# nothing here\n");
+    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_E_BADINPUT);
+    unlink(path);
+    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_E_IO);
+    bt_access_keys_done(&k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_names_of_this_machine_reach_a_loopback_server),
+        cmocka_unit_test(foreign_origins_are_refused_unless_named),
+        cmocka_unit_test(a_key_must_match_whole),
+        cmocka_unit_test(a_key_file_has_lines_and_comments),
+        cmocka_unit_test(a_key_file_without_keys_opens_nothing),
+    };
+    return cmocka_run_group_tests_name("serve/access", tests, NULL, NULL);
+}
