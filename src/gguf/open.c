@@ -56,7 +56,7 @@ static bt_status finish(bt_gguf *file, bt_gguf **ret_file, bt_error *err)
 bt_status bt_gguf_open(const char *path, bt_gguf **ret_file, bt_error *err)
 {
     BT_ASSERT(path && ret_file);
-    bt_gguf *file;
+    bt_gguf *file = NULL;
     BT_TRY(bt_gguf_part_open(path, &file, err));
     return finish(file, ret_file, err);
 }
@@ -65,7 +65,7 @@ bt_status bt_gguf_open_memory(const void *bytes, size_t size, const char *name, 
                               bt_error *err)
 {
     BT_ASSERT((bytes || size == 0) && name && ret_file);
-    bt_gguf *file;
+    bt_gguf *file = NULL;
     BT_TRY(read_mapped(name, (bt_gguf_map){ .data = bytes, .size = size }, &file, err));
     return finish(file, ret_file, err);
 }
