@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Llama in numpy: llama.py -m FILE --tokens 1,2,3 [--all]. llama.md tells it in words."""
+import numpy as np
+
+from parts import Rope, attention, main, rms_norm, silu
+
+
+def forward(m, tokens):
+    heads, kv_heads = m.per_layer("attention.head_count"), m.per_layer("attention.head_count_kv")
+    eps = m.key("attention.layer_norm_rms_epsilon")
+    dim = m.key("attention.key_length", m.key("embedding_length") // heads[0])
+    dim_v = m.key("attention.value_length", m.key("embedding_length") // heads[0])
+    rope = Rope(m.file, m.arch, dim, m.key("rope.freq_base", 10000.0))
+    n = len(tokens)
+
+    x = m.weight("token_embd.weight")[tokens]
+    for i in range(m.key("block_count")):
+        b = f"blk.{i}."
+        h = rms_norm(x, m.weight(b + "attn_norm.weight"), eps)
+        if b + "attn_qkv.weight" in m.file:
+            n_q, n_k = heads[i] * dim, kv_heads[i] * dim
+            q, k, v = np.split(m.linear(h, b + "attn_qkv"), [n_q, n_q + n_k], axis=1)
+        else:
+            q, k, v = (m.linear(h, b + name) for name in ("attn_q", "attn_k", "attn_v"))
+        q = rope(q.reshape(n, heads[i], dim), "norm")
+        k = m.cached(rope(k.reshape(n, kv_heads[i], dim), "norm"))
+        v = m.cached(v.reshape(n, kv_heads[i], dim_v))
+        a = attention(q, k, v, 1 / np.sqrt(dim))
+        x = x + m.linear(a, b + "attn_output")
+
+        h = rms_norm(x, m.weight(b + "ffn_norm.weight"), eps)
+        g = silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up")
+        x = x + m.linear(g, b + "ffn_down")
+
+    return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
+
+
+if __name__ == "__main__":
+    main(forward, __doc__)
