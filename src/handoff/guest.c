@@ -1,5 +1,5 @@
-/* handoff/guest.c - one reader thread per connected server (docs/handoff.md, "A server, as the worker
- * sees it").
+/* handoff/guest.c - one reader thread per connected server (docs/handoff.md, "A server, as the
+ * worker sees it").
  *
  *   stranger --HELLO fits--> guest --PREFILL, TOKENS--> prompts --COMMIT, CANCEL, ERROR--> fewer
  *      |                       '--connection gone--> all its prompts cancelled, then freed
@@ -44,7 +44,7 @@ static bool welcome(bt_handoff_guest *g, const bt_wire_hello *hello)
     const bt_worker *w = g->worker;
     const bt_wire_welcome m = {
         .version_major = BT_WIRE_VERSION_MAJOR,
-        .version_minor = hello->version_minor,      /* not above ours, or it would not have fitted */
+        .version_minor = hello->version_minor,      /* not above ours, or it would not fit */
         .epoch = w->epoch,
         .n_ctx = w->n_ctx,
         .n_streams = w->n_streams,
@@ -139,8 +139,8 @@ static bt_status check_prefill(const bt_handoff_guest *g, const bt_wire_prefill 
                        m->n_tokens, w->n_ctx);
     }
     if (g->n_pushes >= w->n_streams) {
-        return bt_fail(err, BT_E_FULL, "%u prompts of this server are in work, the most it may have",
-                       w->n_streams);
+        return bt_fail(err, BT_E_FULL,
+                       "%u prompts of this server are in work, the most it may have", w->n_streams);
     }
     return BT_OK;
 }

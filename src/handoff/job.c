@@ -253,7 +253,7 @@ static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_e
     const uint32_t n = job->end - job->first, done = job->complete - job->first;
     job->report.fallback = true;
     bt_say(job->report.reason, sizeof job->report.reason,
-                   "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
+           "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
     if (job->policy_fail) {
         p->status.n_failed++;
     } else {

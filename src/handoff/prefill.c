@@ -132,7 +132,7 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
     return taken;
 }
 
-/* Late frames are dropped from here on; the peer's next tick ends the ticket and tells the worker. */
+/* From here on late frames are dropped; the next tick ends the ticket and tells the worker. */
 static void cancel(void *context, uint64_t ticket)
 {
     bt_prefill *p = context;
@@ -220,8 +220,8 @@ static bt_status check_layout(const bt_prefill *p, bt_error *err)
 {
     const size_t row = bt_layout_row_bytes_max(p->layout);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
-        return bt_fail(err, BT_E_UNSUPPORTED,
-                       "a K and V row of this model takes %zu bytes, which no frame can carry", row);
+        return bt_fail(err, BT_E_UNSUPPORTED, "a K and V row of this model takes %zu bytes, which no "
+                       "frame can carry", row);
     }
     return BT_OK;
 }

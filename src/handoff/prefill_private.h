@@ -4,8 +4,8 @@
  * peer.c      one thread per worker: connect, greet, receive, tick, back off
  * job.c       one prompt on one worker: send, import, verify, end, move on
  *
- * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to 1 MiB),
- * so nothing finer is needed. Only the thread of the peer that a job is on takes the job off the
+ * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to
+ * 1 MiB), so nothing finer is needed. Only the thread of the peer that a job is on takes the job off the
  * list or frees it; with the lock free it may therefore import rows for it. Engine and link are
  * called without the lock, except bt_link_send, which never blocks.
  */
@@ -120,7 +120,8 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
 void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
 /* Off this peer, with `why`: to another worker if one is ready, else abandoned. `tell`: the worker
  * still has the stream and is sent CANCEL. */
-void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell);
+void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why,
+                         bool tell);
 /* Ends what was cancelled or waits for too long. */
 void bt_handoff_jobs_tick(bt_handoff_peer *peer);
 /* The connection is gone (or we stop): every job fails with `why`. */

@@ -1,12 +1,12 @@
 /* handoff/push.c - one prompt on the worker (docs/handoff.md, "Order of rows").
  *
- * The engine tells how far each layer has come; the sender asks for the next piece. Nothing is queued
- * in between: how far is one number per layer, so memory does not grow when the link is slow, and
- * rows wait where they are, in their pages.
+ * The engine tells how far each layer has come; the sender asks for the next piece. Nothing is
+ * queued in between: how far is one number per layer, so memory does not grow when the link is slow,
+ * and rows wait where they are, in their pages.
  *
- * Positions are sent in segments: all layers of [first, end), then CHUNK. While the link keeps up, a
- * segment is what the engine is computing now, and a layer leaves as soon as it is ready. When the
- * link is behind, the segment is cut from what is complete.
+ * Positions are sent in segments: all layers of [first, end), then CHUNK. While the link keeps up,
+ * a segment is what the engine is computing now, and a layer leaves as soon as it is ready. When
+ * the link is behind, the segment is cut from what is complete.
  */
 #include <string.h>
 
@@ -80,6 +80,17 @@ static void count_done(bt_handoff_push *u, uint32_t position)
     }
 }
 
+/* Lock held. What lies before the first computed row was found in the worker's prefix cache. */
+static void begin(bt_handoff_push *u, uint32_t n_cached)
+{
+    if (!u->started) {
+        u->started = true;
+        u->n_cached = n_cached;
+        count_done(u, n_cached);
+        bt_handoff_push_complete(u, n_cached);
+    }
+}
+
 static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_t n)
 {
     bt_handoff_push *u = context;
@@ -87,13 +98,7 @@ static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_
     const uint32_t end = u->asked.position_end;
     const uint32_t after = n < end && position < end - n ? position + n : end;
     (void)pthread_mutex_lock(&g->lock);
-    if (!u->started) {
-        /* What lies before the first computed row was found in this worker's own prefix cache. */
-        u->started = true;
-        u->n_cached = position;
-        count_done(u, position);
-        bt_handoff_push_complete(u, position);
-    }
+    begin(u, position);
     if (layer < g->worker->layout->n_layers && u->ready[layer] < after) {
         u->ready[layer] = after;
     }
@@ -105,6 +110,7 @@ static void chunk_done(void *context, uint32_t position_end)
 {
     bt_handoff_push *u = context;
     (void)pthread_mutex_lock(&u->guest->lock);
+    begin(u, position_end);
     count_done(u, position_end);
     bt_handoff_push_complete(u, position_end);
     (void)pthread_cond_signal(&u->guest->wake);

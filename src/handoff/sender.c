@@ -1,8 +1,8 @@
 /* handoff/sender.c - one thread per connected server: what goes out, and how prompts end.
  *
- * The engine's thread must never wait for the network, so it only moves numbers (push.c); this thread
- * turns them into bulk frames and is the one that waits when the link is full. Prompts take turns
- * frame by frame. It is also the only one that looks at the engine's events and frees prompts.
+ * The engine's thread must never wait for the network, so it only moves numbers (push.c); this
+ * thread turns them into bulk frames and is the one that waits when the link is full. Prompts take
+ * turns frame by frame. It is also the only one that looks at the engine's events and frees prompts.
  */
 #include "base/clock.h"
 #include "base/log.h"

@@ -7,8 +7,8 @@
  * Lifetime: open to close, before the engine is destroyed.
  * Threads:  one listener; per peer one reader and one sender, plus the link's writer. All doors
  *           here may be called from any thread except close.
- * Failure:  open only (address, key file, memory). A peer that breaks the protocol or vanishes loses
- *           its own prompts and nothing else.
+ * Failure:  open only (address, key file, memory). A peer that breaks the protocol or vanishes
+ *           loses its own prompts and nothing else.
  */
 #ifndef BT_HANDOFF_WORKER_H
 #define BT_HANDOFF_WORKER_H

@@ -76,7 +76,8 @@ struct bt_handoff_guest {
     char              name[128];
     pthread_t         reader, sender;
     bool              sender_runs;
-    atomic_bool       greeted, finished;   /* said HELLO and was welcomed; reader is about to return */
+    atomic_bool       greeted;         /* said HELLO and was welcomed */
+    atomic_bool       finished;        /* the reader is about to return */
 
     pthread_mutex_t   lock;
     pthread_cond_t    wake;            /* rows, credit, tokens, cancel, closing */

@@ -1,8 +1,8 @@
 /* tests/unit/handoff/fake_engine.h - an engine without a model, for tests of handoff/.
  *
- * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes" a
- * row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a pause
- * per layer; as a server's engine it stores imported rows and remembers how each ticket ended. Rows
+ * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes"
+ * a row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a
+ * pause per layer; as a server's engine it stores imported rows and remembers how each ticket ended. Rows
  * can therefore be compared byte by byte with what they must be.
  */
 #ifndef FAKE_ENGINE_H
@@ -212,6 +212,9 @@ static void *fake_compute(void *context)
     uint32_t at = atomic_load(&e->n_cached);
     bt_finish finish = BT_FINISH_LENGTH;
     at = at < r->n_tokens ? at : r->n_tokens;
+    if (r->has_push && at > 0) {
+        r->push.chunk_done(r->push.context, at);
+    }
     while (at < r->n_tokens && finish == BT_FINISH_LENGTH) {
         const uint32_t n = r->n_tokens - at < r->chunk ? r->n_tokens - at : r->chunk;
         for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
@@ -332,7 +335,8 @@ static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t 
     t->first = first;
     t->end = n_tokens - 1;
     for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
-        t->rows[l] = calloc(FAKE_CTX, (size_t)(e->layers[l].k_row_bytes + e->layers[l].v_row_bytes) + 1);
+        const uint64_t row = e->layers[l].k_row_bytes + e->layers[l].v_row_bytes;
+        t->rows[l] = calloc(FAKE_CTX, (size_t)row + 1);
     }
     pthread_mutex_unlock(&e->lock);
     const bt_prefill_job job = { .ticket = ticket, .tokens = tokens, .n_tokens = n_tokens,

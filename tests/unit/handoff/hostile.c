@@ -1,8 +1,8 @@
 /* tests/unit/handoff/hostile.c - each side against a peer that lies, errs or stays silent.
  *
  * The peer is the test itself, speaking frames by hand. What has to hold: nothing that was not
- * covered by an equal digest becomes part of a prefix, the liar loses its connection or its stream and
- * nobody else loses anything, and all is freed.
+ * covered by an equal digest becomes part of a prefix, the liar loses its connection or its stream
+ * and nobody else loses anything, and all is freed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,12 +23,14 @@
 
 /* ---- frames by hand ---- */
 
-#define SEND(link, NAME, name, on_stream, ...)                                              \
-    do {                                                                                    \
-        const bt_wire_##name message = { __VA_ARGS__ };                                     \
-        static uint8_t body[1 << 16];                                                       \
-        size_t size;                                                                        \
-        assert_int_equal(bt_wire_##name##_encode(&message, body, sizeof body, &size, NULL), BT_OK); \
+#define SEND(link, NAME, name, on_stream, ...)                                               \
+    do {                                                                                     \
+        const bt_wire_##name message = { __VA_ARGS__ };                                      \
+        static uint8_t body[1 << 16];                                                        \
+        size_t size;                                                                         \
+        const bt_status encoded =                                                            \
+                bt_wire_##name##_encode(&message, body, sizeof body, &size, NULL);           \
+        assert_int_equal(encoded, BT_OK);                                                    \
         (void)(bt_link_send(link, BT_WIRE_##NAME, on_stream, body, size, NULL) == BT_OK);    \
     } while (0)
 
@@ -360,7 +362,8 @@ static void state_error_and_silence_end_the_stream_only(void **state)
     t = take_prompt(x);
     send_all_rows(x, 0, 16);
     send_chunk(x, 16);
-    SEND(x->link, ERROR, error, x->stream, .status = BT_E_FULL, .sentence = bt_wire_text_of("no room"));
+    SEND(x->link, ERROR, error, x->stream, .status = BT_E_FULL,
+         .sentence = bt_wire_text_of("no room"));
     expect_abandoned(x, t, 16, BT_E_FULL);
     assert_non_null(strstr(x->engine->tickets[t].report.reason, "no room"));
 
@@ -391,10 +394,12 @@ static void bad_welcome_is_refused(void **state)
         assert_non_null(link);
         assert_true(receive(link, BT_WIRE_HELLO, &f));
         if (i == 3) {
-            SEND(link, REJECT, reject, 0, .status = BT_E_FULL, .sentence = bt_wire_text_of("full house"));
+            SEND(link, REJECT, reject, 0, .status = BT_E_FULL,
+                 .sentence = bt_wire_text_of("full house"));
         } else {
             SEND(link, WELCOME, welcome, 0, .version_major = BT_WIRE_VERSION_MAJOR + (i == 0),
-                 .epoch = i == 1 ? 0 : 3, .n_ctx = 100, .n_streams = i == 2 ? 0 : 4, .n_prefill = 2);
+                 .epoch = i == 1 ? 0 : 3, .n_ctx = 100, .n_streams = i == 2 ? 0 : 4,
+                 .n_prefill = 2);
         }
         assert_true(link_ends(link));
         bt_link_destroy(link);
@@ -641,7 +646,7 @@ static void strangers_cost_little_and_are_let_go(void **state)
     bt_link_destroy(more[0]);
     bt_link_destroy(more[1]);
 
-    /* Many that never say HELLO: later ones are closed at once, and a guest is served all the while. */
+    /* Many that never say HELLO: later ones are closed at once, a guest is served all the while. */
     for (int i = 0; i < 40; i++) {
         silent[i] = call(x, false);
     }

@@ -96,7 +96,8 @@ static void rows_out_of_place_are_refused(void **state)
 {
     pair *p = *state;
     const struct { uint32_t layer, position, n; } bad[] = {
-        { 0, 3, 1 }, { 0, 1, 1 }, { 0, 2, 9 }, { 0, 2, 0 }, { 0, 2, UINT32_MAX }, { 0, UINT32_MAX, 1 },
+        { 0, 3, 1 }, { 0, 1, 1 }, { 0, 2, 9 }, { 0, 2, 0 }, { 0, 2, UINT32_MAX },
+        { 0, UINT32_MAX, 1 },
     };
     for (size_t i = 0; i < BT_LEN(bad); i++) {
         const bt_wire_rows m = { .layer = bad[i].layer, .position = bad[i].position, .n = bad[i].n,
@@ -117,7 +118,7 @@ static void rows_out_of_place_are_refused(void **state)
     assert_int_equal(bt_ledger_check(&p->l, &m, NULL), BT_E_PROTOCOL);
 }
 
-static void chunk_needs_every_layer_and_the_digest(void **state)
+static void chunk_needs_all_layers_and_the_digest(void **state)
 {
     pair *p = *state;
     put(&p->l, p->theirs, 0, 2, 4);
@@ -180,7 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(whole_prompt_commits, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(rows_out_of_place_are_refused, open_pair, close_pair),
-        cmocka_unit_test_setup_teardown(chunk_needs_every_layer_and_the_digest, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(chunk_needs_all_layers_and_the_digest, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(commit_needs_every_field, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(rows_of_another_nonce_never_agree, open_pair, close_pair),
     };

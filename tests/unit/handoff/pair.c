@@ -1,4 +1,4 @@
-/* tests/unit/handoff/pair.c - servers and workers in one process over loopback, with fake engines. */
+/* tests/unit/handoff/pair.c - servers and workers in one process over loopback, fake engines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,12 +102,20 @@ static uint32_t *prompt(uint32_t n, uint32_t seed)
     return tokens;
 }
 
+/* A prompt as the engine gives it out; -1 if it stays here. */
+static int64_t give(server_side *s, const uint32_t *tokens, uint32_t n, bt_prefill_policy policy,
+                    bt_prefill_report *r)
+{
+    return fake_start(s->engine, tokens, n, 0, BT_WHERE_AUTO, policy, r);
+}
+
 /* Sends a prompt of n tokens to a ready worker and expects every row back. */
 static bt_prefill_report expect_remote(server_side *s, uint32_t n, uint32_t first, uint32_t seed)
 {
     uint32_t *tokens = prompt(n, seed);
     bt_prefill_report r;
-    const int64_t t = fake_start(s->engine, tokens, n, first, BT_WHERE_REMOTE, BT_POLICY_FALLBACK, &r);
+    const int64_t t = fake_start(s->engine, tokens, n, first, BT_WHERE_REMOTE,
+                                 BT_POLICY_FALLBACK, &r);
     if (t < 0) {
         fail_msg("stayed here: %s", r.reason);
     }
@@ -187,13 +195,13 @@ static void server_starts_without_worker_and_uses_it_later(void **state)
     while (!worker_status(&s, 0).reason[0] && bt_clock_ms() < until) {
         bt_clock_sleep_ms(5);
     }
-    assert_int_equal(fake_start(s.engine, tokens, 100, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r), -1);
+    assert_int_equal(give(&s, tokens, 100, BT_POLICY_FALLBACK, &r), -1);
     assert_true(r.fallback);
     assert_non_null(strstr(r.reason, "no worker is ready"));
     assert_non_null(strstr(r.reason, address));
 
     /* Policy `fail`: the ticket is taken and ended with an error. */
-    const int64_t t = fake_start(s.engine, tokens, 100, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    const int64_t t = give(&s, tokens, 100, BT_POLICY_FAIL, &r);
     assert_true(t >= 0);
     assert_true(fake_wait(s.engine, t, 1000));
     assert_true(s.engine->tickets[t].abandoned);
@@ -238,7 +246,7 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
     atomic_store(&w.engine->layer_us, 2000);
     uint32_t *tokens = prompt(1000, 5);
     bt_prefill_report r;
-    const int64_t t = fake_start(s.engine, tokens, 1000, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+    const int64_t t = give(&s, tokens, 1000, BT_POLICY_FALLBACK, &r);
     assert_true(t >= 0);
     while (worker_status(&s, 0).tokens_in_flight > 999 - 64) {
         bt_clock_sleep_ms(1);
@@ -275,7 +283,7 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     atomic_store(&w[1].engine->layer_us, 2000);
     uint32_t *tokens = prompt(600, 6);
     bt_prefill_report r;
-    const int64_t t = fake_start(s.engine, tokens, 600, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    const int64_t t = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
     assert_true(t >= 0);
     const uint32_t a = worker_status(&s, 0).n_in_flight > 0 ? 0 : 1, b = 1 - a;
     assert_int_equal(worker_status(&s, a).n_in_flight, 1);
@@ -306,7 +314,7 @@ static void cancel_ends_both_sides_soon(void **state)
     uint32_t *tokens = prompt(1500, 7);
     for (uint32_t i = 0; i < 20; i++) {
         bt_prefill_report r;
-        const int64_t t = fake_start(s.engine, tokens, 1500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+        const int64_t t = give(&s, tokens, 1500, BT_POLICY_FALLBACK, &r);
         assert_true(t >= 0);
         bt_clock_sleep_ms(i * 2);               /* queued, computing, transferring */
         const double began = bt_clock_ms();
@@ -339,7 +347,7 @@ static void failing_engine_is_an_error_of_the_prompt(void **state)
     atomic_store(&w.engine->fail_at, 32);
     uint32_t *tokens = prompt(200, 9);
     bt_prefill_report r;
-    const int64_t t = fake_start(s.engine, tokens, 200, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+    const int64_t t = give(&s, tokens, 200, BT_POLICY_FAIL, &r);
     assert_true(t >= 0);
     assert_true(fake_wait(s.engine, t, 5000));
     assert_true(s.engine->tickets[t].abandoned);
@@ -371,7 +379,7 @@ static void two_servers_many_prompts_at_once(void **state)
         for (int k = 0; k < 2; k++) {
             const uint32_t n = 50 + 37 * (uint32_t)i;
             tokens[k][i] = prompt(n, (uint32_t)(i * 2 + k));
-            t[k][i] = fake_start(s[k].engine, tokens[k][i], n, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r);
+            t[k][i] = give(&s[k], tokens[k][i], n, BT_POLICY_FAIL, &r);
             assert_true(t[k][i] >= 0);
         }
     }
@@ -382,7 +390,8 @@ static void two_servers_many_prompts_at_once(void **state)
             if (!s[k].engine->tickets[t[k][i]].committed) {
                 fail_msg("%s", s[k].engine->tickets[t[k][i]].report.reason);
             }
-            assert_true(fake_rows_right(s[k].engine, t[k][i], tokens[k][i], 0, 49 + 37 * (uint32_t)i));
+            assert_true(fake_rows_right(s[k].engine, t[k][i], tokens[k][i], 0,
+                                        49 + 37 * (uint32_t)i));
             free(tokens[k][i]);
         }
     }
@@ -401,14 +410,14 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
     atomic_store(&w.engine->layer_us, 1000);
     uint32_t *tokens = prompt(500, 10);
     bt_prefill_report r;
-    const int64_t t = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
-    const int64_t waits = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+    const int64_t t = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
+    const int64_t waits = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
     assert_true(t >= 0 && waits >= 0);
     assert_int_equal(worker_status(&s, 0).n_waiting, 1);
     bt_clock_sleep_ms(30);
     assert_int_equal(bt_worker_drain(w.worker, 1), BT_E_TIMEOUT);
     wait_state(&s, 0, BT_PREFILL_DRAINING);
-    assert_int_equal(fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r), -1);
+    assert_int_equal(give(&s, tokens, 500, BT_POLICY_FALLBACK, &r), -1);
     assert_non_null(strstr(r.reason, "shutting down"));
     assert_int_equal(bt_worker_drain(w.worker, 20000), BT_OK);
     assert_true(fake_wait(s.engine, t, 1000));
@@ -431,14 +440,14 @@ static void stop_ends_every_ticket(void **state)
     bt_prefill_report r;
     int64_t t[6];
     for (int i = 0; i < 6; i++) {
-        t[i] = fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FALLBACK, &r);
+        t[i] = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
         assert_true(t[i] >= 0);
     }
     bt_prefill_stop(s.prefill);
     for (int i = 0; i < 6; i++) {
         assert_true(s.engine->tickets[t[i]].abandoned);
     }
-    assert_int_equal(fake_start(s.engine, tokens, 500, 0, BT_WHERE_AUTO, BT_POLICY_FAIL, &r), -1);
+    assert_int_equal(give(&s, tokens, 500, BT_POLICY_FAIL, &r), -1);
     free(tokens);
     close_server(&s);
     close_worker(&w);

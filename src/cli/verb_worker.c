@@ -1,0 +1,269 @@
+/* baton worker - prefills for one or many servers and pushes the K and V rows.
+ *
+ * Prints "listening on HOST:PORT" on standard output when it is ready. SIGTERM or SIGINT: no new
+ * prompts, those in work are finished, exit 0; a second signal gives them up. SIGUSR1: one line of
+ * JSON with its counters. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cli/setup.h"
+#include "handoff/worker.h"
+
+enum {
+    N_PREFILL_DEFAULT = 4,
+    CHUNK_DEFAULT = 512,
+    CONTEXT_DEFAULT_MAX = 32768,       /* positions; a default must not fill the memory */
+    DRAIN_DEFAULT_MS = 30000,
+    QUEUE_MAX = 64
+};
+
+typedef struct {
+    bt_setup_options setup;            /* first: bt_setup_option_table */
+    const char *listen, *key_file;
+    uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, drain_ms;
+    uint64_t    link_buffer;
+    const char *type_k, *type_v;
+    bool        insecure;
+} options;
+
+static const options defaults = {
+    .listen = "127.0.0.1:7070", .n_prefill = N_PREFILL_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .n_peers = 16, .drain_ms = DRAIN_DEFAULT_MS, .type_k = "f16", .type_v = "f16",
+};
+
+#define AT(field) offsetof(options, field)
+
+static const bt_option table[] = {
+    { "Serving", "--listen", "HOST:PORT", "LISTEN", BT_OPT_TEXT, AT(listen),
+      "where servers connect; port 0: any free one (default: 127.0.0.1:7070)", false },
+    { "Serving", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
+      "shared key; needed for any address but loopback, turns on TLS 1.3", false },
+    { "Serving", "--insecure", NULL, NULL, BT_OPT_FLAG, AT(insecure),
+      "listen beyond loopback without a key: whoever reaches the port is served", false },
+    { "Serving", "--peers", "N", "PEERS", BT_OPT_U32, AT(n_peers),
+      "servers connected at once (default: 16)", false },
+    { "Serving", "--drain-ms", "N", "DRAIN_MS", BT_OPT_U32, AT(drain_ms),
+      "after SIGTERM, milliseconds to finish prompts in work (default: 30000)", false },
+    { "Prefill", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
+      "prompts in work at once, a chunk of each in one step (default: 4)", false },
+    { "Prefill", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32, AT(chunk),
+      "tokens of one prompt in a step, when its server does not say (default: 512)", false },
+    { "Prefill", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
+      "KV positions in all (default: 4 trained contexts, at most 32768)", false },
+    { "Prefill", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
+      "tokens of all prompts in a step (default: a chunk for each of --n-prefill)", false },
+    { "Prefill", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
+      "type of keys; must be the server's (default: f16)", false },
+    { "Prefill", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
+      "type of values; must be the server's (default: f16)", false },
+    { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
+      "socket buffers (default: the kernel's tuning)", false },
+    { 0 }
+};
+
+/* ---- signals: through a pipe, so that one place waits ---- */
+
+static int signal_pipe[2] = { -1, -1 };
+
+static void on_signal(int number)
+{
+    const int saved = errno;
+    const char byte = number == SIGUSR1 ? 'u' : 's';
+    if (write(signal_pipe[1], &byte, 1) < 0) {
+        /* A full pipe has more signals in it than anybody needs. */
+    }
+    errno = saved;
+}
+
+static bool catch_signals(void)
+{
+    static const int numbers[] = { SIGTERM, SIGINT, SIGUSR1 };
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    (void)sigemptyset(&action.sa_mask);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    if (pipe(signal_pipe) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < BT_LEN(numbers); i++) {
+        if (sigaction(numbers[i], &action, NULL) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The next signal's letter; 0 after timeout_ms (-1: never). */
+static char next_signal(int timeout_ms)
+{
+    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
+    char byte = 0;
+    if (poll(&p, 1, timeout_ms) > 0 && read(signal_pipe[0], &byte, 1) == 1) {
+        return byte;
+    }
+    return 0;
+}
+
+/* ---- engine ---- */
+
+static bool find_type(const char *name, const char *option, bt_type *ret_type)
+{
+    const bt_type_info *info = bt_type_find_name(name);
+    if (!info || !info->can_encode) {
+        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
+        return false;
+    }
+    *ret_type = info->id;
+    return true;
+}
+
+static uint32_t context_of(const options *o, const bt_model_config *c)
+{
+    if (o->n_ctx > 0) {
+        return o->n_ctx;
+    }
+    const uint64_t four = 4 * (uint64_t)c->n_ctx_train;
+    return four > 0 && four < CONTEXT_DEFAULT_MAX ? (uint32_t)four : CONTEXT_DEFAULT_MAX;
+}
+
+static bt_engine_options engine_options(const options *o, const bt_setup *s, bt_type type_k,
+                                        bt_type type_v)
+{
+    const uint64_t all = (uint64_t)o->chunk * o->n_prefill;
+    return (bt_engine_options){
+        .model = s->model, .device = s->device,
+        .n_parallel = o->n_prefill,
+        .n_ctx = context_of(o, bt_model_config_of(s->model)),
+        .n_batch = o->n_batch > 0 ? o->n_batch
+                   : all < BT_STEP_ROWS_MAX ? (uint32_t)all : BT_STEP_ROWS_MAX,
+        .n_prefill_chunk = o->chunk,
+        .type_k = type_k, .type_v = type_v, .queue_max = QUEUE_MAX, .push = true,
+    };
+}
+
+/* ---- serving ---- */
+
+static void print_status(const bt_worker *w, const bt_engine *e)
+{
+    bt_worker_status s;
+    bt_engine_stats t;
+    bt_worker_status_get(w, &s);
+    bt_engine_stats_get(e, &t);
+    printf("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
+           "\"rejects\":%llu,\"prompts\":%llu,\"tokens\":%llu,\"bytes\":%llu,\"cancelled\":%llu,"
+           "\"errors\":%llu,\"running\":%u,\"waiting\":%u,\"kv_pages_used\":%u,"
+           "\"kv_pages_cached\":%u,\"draining\":%s}\n",
+           s.n_peers, s.n_in_flight, (unsigned long long)s.tokens_in_flight,
+           (unsigned long long)s.n_connects, (unsigned long long)s.n_rejects,
+           (unsigned long long)s.n_prompts, (unsigned long long)s.n_tokens,
+           (unsigned long long)s.n_bytes, (unsigned long long)s.n_cancelled,
+           (unsigned long long)s.n_errors, t.n_running, t.n_waiting, t.kv_pages_used,
+           t.kv_pages_cached, s.draining ? "true" : "false");
+    (void)fflush(stdout);
+}
+
+static void serve(const options *o, bt_worker *w, const bt_engine *e)
+{
+    char signal = 0;
+    while (signal != 's') {
+        signal = next_signal(-1);
+        if (signal == 'u') {
+            print_status(w, e);
+        }
+    }
+    bt_log(BT_LOG_INFO, "worker draining, another signal gives up prompts in work");
+    const double until = bt_clock_ms() + o->drain_ms;
+    bt_status s = BT_E_TIMEOUT;
+    do {
+        s = bt_worker_drain(w, 0);
+        signal = s == BT_OK ? 0 : next_signal(20);
+        if (signal == 'u') {
+            print_status(w, e);
+        }
+    } while (s != BT_OK && signal != 's' && bt_clock_ms() < until);
+    bt_log(BT_LOG_INFO, "worker ends, prompts in work were %s", s == BT_OK ? "finished" : "given up");
+}
+
+static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_type type_v)
+{
+    const bt_engine_options eo = engine_options(o, s, type_k, type_v);
+    const bt_worker_options wo = {
+        .listen = o->listen, .n_peers = o->n_peers,
+        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
+                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
+                                                              : UINT32_MAX },
+    };
+    bt_error err = { 0 };
+    bt_engine *engine = NULL;
+    bt_worker *worker = NULL;
+    int code = 1;
+    if (!catch_signals()) {
+        bt_cli_say_error("no pipe for signals: %s", strerror(errno));
+    } else if (bt_engine_create(&eo, &engine, &err) != BT_OK ||
+               bt_worker_open(&wo, engine, &worker, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+    } else {
+        const bt_model_config *c = bt_model_config_of(s->model);
+        printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
+               c->name[0] ? c->name : "unnamed model", c->architecture, eo.n_ctx, eo.n_parallel,
+               eo.n_prefill_chunk, o->type_k, o->type_v);
+        printf("listening on %s\n", bt_worker_address(worker));
+        (void)fflush(stdout);
+        serve(o, worker, engine);
+        code = 0;
+    }
+    bt_worker_close(worker);
+    bt_engine_destroy(engine);
+    return code;
+}
+
+static int run(const void *given, int n_rest, char **rest)
+{
+    const options *o = given;
+    bt_type type_k, type_v;
+    bt_setup setup;
+    if (n_rest > 0) {
+        return bt_cli_usage_error("'%s': baton worker takes options only", rest[0]);
+    }
+    if (o->n_prefill == 0 || o->n_prefill > BT_PARALLEL_MAX) {
+        return bt_cli_usage_error("--n-prefill is %u, but must be 1 to %u", o->n_prefill,
+                                  BT_PARALLEL_MAX);
+    }
+    if (o->chunk == 0 || o->chunk > BT_STEP_ROWS_MAX) {
+        return bt_cli_usage_error("--n-prefill-chunk is %u, but must be 1 to %u", o->chunk,
+                                  BT_STEP_ROWS_MAX);
+    }
+    if (o->n_peers == 0 || o->n_peers > BT_WORKER_PEERS_MAX) {
+        return bt_cli_usage_error("--peers is %u, but must be 1 to %u", o->n_peers,
+                                  BT_WORKER_PEERS_MAX);
+    }
+    if (!find_type(o->type_k, "-ctk", &type_k) || !find_type(o->type_v, "-ctv", &type_v)) {
+        return 2;
+    }
+    if (!bt_setup_open(&o->setup, false, &setup)) {
+        return 1;
+    }
+    const int code = run_worker(o, &setup, type_k, type_v);
+    bt_setup_close(&setup);
+    return code;
+}
+
+const bt_verb bt_verb_worker = {
+    .name = "worker",
+    .summary = "prefill for servers and push the K and V rows",
+    .usage = "baton worker [-m FILE] [--listen HOST:PORT] [options]",
+    .example = "baton worker -m model.gguf --listen 0.0.0.0:7070 --key-file key",
+    .options_size = sizeof(options),
+    .defaults = &defaults,
+    .tables = { table, bt_setup_option_table },
+    .run = run,
+};
