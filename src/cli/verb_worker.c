@@ -189,7 +189,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
             print_status(w, e);
         }
     } while (s != BT_OK && signal != 's' && bt_clock_ms() < until);
-    bt_log(BT_LOG_INFO, "worker ends, prompts in work were %s", s == BT_OK ? "finished" : "given up");
+    bt_log(BT_LOG_INFO, "worker ends, prompts in work %s", s == BT_OK ? "finished" : "given up");
 }
 
 static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_type type_v)

@@ -220,8 +220,8 @@ static bt_status check_layout(const bt_prefill *p, bt_error *err)
 {
     const size_t row = bt_layout_row_bytes_max(p->layout);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "a K and V row of this model takes %zu bytes, which no "
-                       "frame can carry", row);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "a K and V row of this model takes %zu bytes: no frame can carry it", row);
     }
     return BT_OK;
 }

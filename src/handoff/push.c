@@ -1,8 +1,8 @@
 /* handoff/push.c - one prompt on the worker (docs/handoff.md, "Order of rows").
  *
  * The engine tells how far each layer has come; the sender asks for the next piece. Nothing is
- * queued in between: how far is one number per layer, so memory does not grow when the link is slow,
- * and rows wait where they are, in their pages.
+ * queued in between: how far is one number per layer, so memory does not grow when the link is
+ * slow, and rows wait where they are, in their pages.
  *
  * Positions are sent in segments: all layers of [first, end), then CHUNK. While the link keeps up,
  * a segment is what the engine is computing now, and a layer leaves as soon as it is ready. When

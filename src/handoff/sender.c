@@ -2,7 +2,7 @@
  *
  * The engine's thread must never wait for the network, so it only moves numbers (push.c); this
  * thread turns them into bulk frames and is the one that waits when the link is full. Prompts take
- * turns frame by frame. It is also the only one that looks at the engine's events and frees prompts.
+ * turns frame by frame. It alone looks at the engine's events and frees prompts.
  */
 #include "base/clock.h"
 #include "base/log.h"

@@ -107,8 +107,8 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     w->token_bytes = bt_layout_token_bytes(w->layout);
     const size_t row = bt_layout_row_bytes_max(w->layout);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "a K and V row of this model takes %zu bytes, which no "
-                       "frame can carry", row);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "a K and V row of this model takes %zu bytes: no frame can carry it", row);
     }
     w->n_prefill = o->n_prefill > 0 && o->n_prefill < e->n_parallel ? o->n_prefill : e->n_parallel;
     w->n_peers = o->n_peers > 0 ? o->n_peers : BT_HANDOFF_PEERS_DEFAULT;

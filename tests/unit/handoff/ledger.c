@@ -118,7 +118,7 @@ static void rows_out_of_place_are_refused(void **state)
     assert_int_equal(bt_ledger_check(&p->l, &m, NULL), BT_E_PROTOCOL);
 }
 
-static void chunk_needs_all_layers_and_the_digest(void **state)
+static void chunk_needs_all_layers_and_digest(void **state)
 {
     pair *p = *state;
     put(&p->l, p->theirs, 0, 2, 4);
@@ -181,7 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(whole_prompt_commits, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(rows_out_of_place_are_refused, open_pair, close_pair),
-        cmocka_unit_test_setup_teardown(chunk_needs_all_layers_and_the_digest, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(chunk_needs_all_layers_and_digest, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(commit_needs_every_field, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(rows_of_another_nonce_never_agree, open_pair, close_pair),
     };
