@@ -18,16 +18,19 @@
 #define BT_CPU_BODY_LINEAR_H
 
 #include "cpu/acts.h"
+#include "cpu/body_math.h"
 #include "cpu/pack.h"
 #include "cpu/tiers.h"
 
-#if defined(__clang__)
-#define BT_UNROLL _Pragma("unroll")
-#else
-#define BT_UNROLL _Pragma("GCC unroll 16")
-#endif
-
-enum { STRIPS_AT_ONCE = 4 };     /* stay in cache while all rows pass by */
+/* Sizes of what should stay in cache: a tile's activations in the first level while the strips of a
+ * panel pass by, a group of rows in the second while all panels do. None of them changes a bit:
+ * sums that are interrupted are kept as they are. */
+enum {
+    PANEL_STRIPS = 4,
+    PANEL = PANEL_STRIPS * BT_STRIP,
+    SPAN_BLOCKS = 32,                    /* a multiple of 8 */
+    GROUP_BYTES = 512 * 1024,
+};
 
 /* One call, the same for all tiles. */
 typedef struct {
@@ -40,6 +43,15 @@ typedef struct {
     size_t              y_stride, act_stride;      /* in floats; in bytes */
     const uint8_t      *acts;
 } linear_job;
+
+/* The part of the work that one tile does: blocks [first, last) for `rows` rows from `row` on and
+ * outputs [out, out + LANES), of which those below out_last are wanted. */
+typedef struct {
+    const uint8_t *strip;
+    float         *carry;                /* [rows][PANEL] sums of the blocks before */
+    uint32_t       block_first, block_last;
+    uint32_t       row, out, out_last;
+} tile_part;
 
 /* What a block's codes are multiplied with, one lane per output. */
 typedef struct {
@@ -186,14 +198,13 @@ BT_INLINE vf row_block(const vi w[8], const bt_act_block *x, const block_scales 
     return vf_fma(s->addend[1], vf_set(x->part_sum[1]), acc);
 }
 
-BT_INLINE void store_outputs(const linear_job *job, uint32_t row, uint32_t out, uint32_t out_last,
-                             vf acc)
+BT_INLINE void store_outputs(const linear_job *job, const tile_part *part, uint32_t r, vf acc)
 {
-    float         *y = job->y + row * job->y_stride + out;
-    const uint32_t n = out_last - out;
+    float         *y = job->y + (part->row + r) * job->y_stride + part->out;
+    const uint32_t n = part->out_last - part->out;
 
     if (job->bias) {
-        acc = vf_add(acc, vf_load_part(job->bias + out, n));
+        acc = vf_add(acc, vf_load_part(job->bias + part->out, n));
     }
     if (job->add) {
         acc = vf_add(vf_load_part(y, n), acc);
@@ -201,29 +212,28 @@ BT_INLINE void store_outputs(const linear_job *job, uint32_t row, uint32_t out, 
     vf_store_part(y, acc, n);
 }
 
-/* Outputs [out, out + LANES) of `rows` rows from `row` on. All but job, strip, row, out and out_last
- * are constants at each use. */
-BT_INLINE void tile(const linear_job *job, bt_pack_codes codes, bt_pack_scales scales, int zero,
-                    int code_max, int rows, const uint8_t *strip, uint32_t row, uint32_t out,
-                    uint32_t out_last)
+/* codes, scales, zero, code_max and rows are constants at each use. */
+BT_INLINE void tile(const linear_job *job, const tile_part *part, bt_pack_codes codes,
+                    bt_pack_scales scales, int zero, int code_max, int rows)
 {
     const bool     large = scales >= BT_SCALES_I8_32;
     const int      n_parts = scales == BT_SCALES_I8_16 || scales == BT_SCALES_U8_16_MIN ? 2 : 1;
-    const uint32_t lane = out % BT_STRIP;
-    const uint8_t *acts = job->acts + row * job->act_stride;
+    const uint32_t lane = part->out % BT_STRIP;
+    const uint8_t *acts = job->acts + part->row * job->act_stride;
+    float         *carry = part->carry + part->out % PANEL;
     vf             acc[TILE_ROWS];
 
     BT_UNROLL
     for (int r = 0; r < rows; r++) {
-        acc[r] = vf_zero();
+        acc[r] = part->block_first ? vf_load(carry + PANEL * r) : vf_zero();
     }
-    for (uint32_t b = 0; b < job->n_blocks; b++) {
-        const uint8_t *record = strip + (size_t)(b / 8) * job->kind->record_bytes;
+    for (uint32_t b = part->block_first; b < part->block_last; b++) {
+        const uint8_t *record = part->strip + (size_t)(b / 8) * job->kind->record_bytes;
         const uint8_t *code_bytes = large
             ? record + job->kind->codes_at + b % 8 * job->kind->block_bytes
-            : strip + job->at.codes_at + (size_t)b * job->kind->block_bytes;
+            : part->strip + job->at.codes_at + (size_t)b * job->kind->block_bytes;
         const block_scales s = large ? record_scales(scales, zero, record, b % 8, lane)
-                                     : small_scales(job, scales, zero, strip, b, lane);
+                                     : small_scales(job, scales, zero, part->strip, b, lane);
         vi w[8];
 
         unpack(codes, code_bytes + 4 * lane, job->kind->table, w);
@@ -235,33 +245,24 @@ BT_INLINE void tile(const linear_job *job, bt_pack_codes codes, bt_pack_scales s
     }
     BT_UNROLL
     for (int r = 0; r < rows; r++) {
-        store_outputs(job, row + (uint32_t)r, out, out_last, acc[r]);
+        if (part->block_last == job->n_blocks) {
+            store_outputs(job, part, (uint32_t)r, acc[r]);
+        } else {
+            vf_store(carry + PANEL * r, acc[r]);
+        }
     }
 }
 
-/* All rows for the strips of [out, out_last), which stay in cache meanwhile. */
-#define DEFINE_LINEAR(name, codes, scales, zero, code_max)                                         \
-    static void tile_full_##name(const linear_job *job, const uint8_t *strip, uint32_t row,        \
-                                 uint32_t out, uint32_t out_last)                                  \
-    {                                                                                              \
-        tile(job, codes, scales, zero, code_max, TILE_ROWS, strip, row, out, out_last);            \
-    }                                                                                              \
-    static void tile_four_##name(const linear_job *job, const uint8_t *strip, uint32_t row,        \
-                                 uint32_t out, uint32_t out_last)                                  \
-    {                                                                                              \
-        tile(job, codes, scales, zero, code_max, 4, strip, row, out, out_last);                    \
-    }                                                                                              \
-    static void tile_one_##name(const linear_job *job, const uint8_t *strip, uint32_t row,         \
-                                uint32_t out, uint32_t out_last)                                   \
-    {                                                                                              \
-        tile(job, codes, scales, zero, code_max, 1, strip, row, out, out_last);                    \
-    }
-
-typedef void tile_function(const linear_job *job, const uint8_t *strip, uint32_t row, uint32_t out,
-                           uint32_t out_last);
+typedef void tile_function(const linear_job *job, const tile_part *part);
 typedef struct {
     tile_function *full, *four, *one;     /* TILE_ROWS, 4 and 1 rows */
 } tile_set;
+
+#define DEFINE_TILE(name, rows, ...)                                    \
+    static void name(const linear_job *job, const tile_part *part)      \
+    {                                                                   \
+        tile(job, part, __VA_ARGS__, rows);                             \
+    }
 
 /*     type    codes           scales               zero  largest code */
 #define LINEAR_LIST(X)                                                  \
@@ -279,31 +280,57 @@ typedef struct {
     X(Q6_K,   BT_CODES_6,     BT_SCALES_I8_16,      32,   63)           \
     X(IQ4_XS, BT_CODES_TABLE, BT_SCALES_I8_32,      128,  255)
 
-#define X(type, codes, scales, zero, code_max) DEFINE_LINEAR(type, codes, scales, zero, code_max)
+#define X(type, ...)                                \
+    DEFINE_TILE(full_##type, TILE_ROWS, __VA_ARGS__) \
+    DEFINE_TILE(four_##type, 4, __VA_ARGS__)         \
+    DEFINE_TILE(one_##type, 1, __VA_ARGS__)
 LINEAR_LIST(X)
 #undef X
 
 static const tile_set TILE_SETS[BT_TYPE_ID_MAX] = {
-#define X(type, codes, scales, zero, code_max) \
-    [BT_TYPE_##type] = { tile_full_##type, tile_four_##type, tile_one_##type },
+#define X(type, ...) [BT_TYPE_##type] = { full_##type, four_##type, one_##type },
     LINEAR_LIST(X)
 #undef X
 };
 
-static void rows_of_strip(const linear_job *job, const tile_set *tiles, const uint8_t *strip,
-                          uint32_t row, uint32_t n_rows, uint32_t out, uint32_t out_last)
+static void run_tiles(const linear_job *job, const tile_set *tiles, tile_part part, uint32_t n_rows)
 {
-    const uint32_t end = row + n_rows;
+    const uint32_t end = part.row + n_rows;
 
-    for (; end - row >= TILE_ROWS; row += TILE_ROWS) {
-        tiles->full(job, strip, row, out, out_last);
+    while (part.row < end) {
+        const uint32_t left = end - part.row;
+        const uint32_t n = left >= TILE_ROWS ? TILE_ROWS : left >= 4 ? 4 : 1;
+        (n == TILE_ROWS ? tiles->full : n == 4 ? tiles->four : tiles->one)(job, &part);
+        part.row += n;
+        part.carry += n * PANEL;
     }
-    for (; end - row >= 4; row += 4) {
-        tiles->four(job, strip, row, out, out_last);
+}
+
+/* Up to TILE_ROWS rows from `row` on, outputs [first, last) of one panel. */
+static void run_panel(const linear_job *job, const tile_set *tiles, const uint8_t *strips,
+                      uint32_t row, uint32_t n_rows, uint32_t first, uint32_t last)
+{
+    float carry[TILE_ROWS * PANEL];
+
+    for (uint32_t b = 0; b < job->n_blocks; b += SPAN_BLOCKS) {
+        for (uint32_t out = first; out < last; out += LANES) {
+            const tile_part part = {
+                .strip = strips + out / BT_STRIP * job->at.size,
+                .carry = carry,
+                .block_first = b,
+                .block_last = job->n_blocks - b < SPAN_BLOCKS ? job->n_blocks : b + SPAN_BLOCKS,
+                .row = row,
+                .out = out,
+                .out_last = last,
+            };
+            run_tiles(job, tiles, part, n_rows);
+        }
     }
-    for (; row < end; row++) {
-        tiles->one(job, strip, row, out, out_last);
-    }
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 static void linear_strips(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
@@ -322,16 +349,16 @@ static void linear_strips(const bt_cpu_matrix *w, const void *acts, size_t act_s
         .acts = acts,
         .act_stride = act_stride_bytes,
     };
-    const tile_set *tiles = &TILE_SETS[w->type];
-    const uint32_t  panel = STRIPS_AT_ONCE * BT_STRIP;
+    const uint32_t fitting = (uint32_t)(GROUP_BYTES / sizeof(bt_act_block)) / job.n_blocks;
+    const uint32_t group = fitting < 4 * TILE_ROWS ? 4 * TILE_ROWS : fitting / TILE_ROWS * TILE_ROWS;
 
-    for (uint32_t first = out_first; first < out_last; first += panel) {
-        const uint32_t last = out_last - first < panel ? out_last : first + panel;
-        for (uint32_t row = 0; row < n_rows; row += TILE_ROWS) {
-            const uint32_t n = n_rows - row < TILE_ROWS ? n_rows - row : TILE_ROWS;
-            for (uint32_t out = first; out < last; out += LANES) {
-                const uint8_t *strip = (const uint8_t *)w->data + out / BT_STRIP * job.at.size;
-                rows_of_strip(&job, tiles, strip, row, n, out, last);
+    for (uint32_t start = 0; start < n_rows; start += group) {
+        const uint32_t end = start + least(group, n_rows - start);
+        for (uint32_t first = out_first; first < out_last; first += PANEL) {
+            const uint32_t last = first + least(PANEL, out_last - first);
+            for (uint32_t row = start; row < end; row += TILE_ROWS) {
+                run_panel(&job, &TILE_SETS[w->type], w->data, row, least(TILE_ROWS, end - row),
+                          first, last);
             }
         }
     }

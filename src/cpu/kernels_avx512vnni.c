@@ -7,9 +7,9 @@
 enum { TILE_ROWS = 12 };
 
 /* Unsigned times signed bytes, four neighbours to a lane. */
-BT_INLINE __m512i dot_part(const __m512i w[4], const int8_t *q, int code_max)
+BT_INLINE vi dot_part(const vi w[4], const int8_t *q, int code_max)
 {
-    __m512i sum = _mm512_setzero_si512();
+    vi sum = vi_zero();
 
     (void)code_max;
     sum = _mm512_dpbusd_epi32(sum, w[0], vi_repeat4(q));
@@ -19,24 +19,21 @@ BT_INLINE __m512i dot_part(const __m512i w[4], const int8_t *q, int code_max)
 }
 
 #include "cpu/body_linear.h"
-#include "cpu/body_acts.h"
 
 static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
                    uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,
                    bool add, float *y, size_t y_stride)
 {
-    linear_strips(w, acts, act_stride_bytes, n_rows, out_first, out_last, bias, add, y, y_stride);
+    const bool codes = w->layout == BT_PACK_LAYOUT_STRIPS
+                       && bt_pack_kind_of(w->type)->codes != BT_CODES_PLAIN;
+
+    (codes ? linear_strips : bt_cpu_linear_avx512)(w, acts, act_stride_bytes, n_rows, out_first,
+                                                   out_last, bias, add, y, y_stride);
 }
 
 void bt_cpu_kernels_avx512vnni(bt_cpu_kernels *k)
 {
     k->linear = linear;
-    k->act_convert = act_convert;
-    k->act_form = act_form;
-    k->act_row_bytes = act_row_bytes;
-    k->pack_bytes = bt_pack_bytes;
-    k->pack = bt_pack_rows;
-    k->layout_of = bt_pack_layout_of;
 }
 
 #else

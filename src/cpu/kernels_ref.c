@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "cpu/tiers.h"
 
-enum { CHUNK = 256, ROWS_AT_ONCE = 16 };    /* a multiple of every block; see linear() */
+enum { CHUNK = 256, ROWS_AT_ONCE = 16 };    /* a multiple of every block; see dot_rows() */
 
 /* ---- Weights ---------------------------------------------------------------------------------- */
 
@@ -101,9 +101,9 @@ static void dot_rows(const bt_cpu_matrix *w, uint32_t output, const uint8_t *act
     }
 }
 
-static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
-                   uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,
-                   bool add, float *y, size_t y_stride)
+void bt_cpu_linear_ref(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
+                       uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,
+                       bool add, float *y, size_t y_stride)
 {
     double sums[ROWS_AT_ONCE];
 
@@ -270,7 +270,7 @@ void bt_cpu_kernels_ref(bt_cpu_kernels *k)
         .act_row_bytes = act_row_bytes,
         .act_form = act_form,
         .act_convert = act_convert,
-        .linear = linear,
+        .linear = bt_cpu_linear_ref,
         .decode_row = decode_row,
         .rmsnorm = rmsnorm,
         .add = add,

@@ -101,6 +101,35 @@ BT_INLINE vf vf_negate_even(vf v)
                                                 _mm512_set1_epi64(0x80000000)));
 }
 
+BT_INLINE float vf_first(vf v) { return _mm512_cvtss_f32(v); }
+
+/* to[c][r] = from[r][c], LANES x LANES. Lane by lane of 128 bits: rows r, r + 4, r + 8, r + 12
+ * come into one vector, so that a 4 x 4 transposition inside the lanes leaves whole columns. */
+BT_INLINE __m512 four_quads(const float *from, size_t stride)
+{
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(from + 4 * stride), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(from + 8 * stride), 2);
+    return _mm512_insertf32x4(v, _mm_loadu_ps(from + 12 * stride), 3);
+}
+
+BT_INLINE void transpose_tile(const float *from, size_t stride, float *to, size_t to_stride)
+{
+    for (int c = 0; c < LANES; c += 4, from += 4, to += 4 * to_stride) {
+        const __m512 r0 = four_quads(from, stride), r1 = four_quads(from + stride, stride);
+        const __m512 r2 = four_quads(from + 2 * stride, stride);
+        const __m512 r3 = four_quads(from + 3 * stride, stride);
+        const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+        const __m512d b = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+        const __m512d e = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+        const __m512d f = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+        _mm512_storeu_ps(to, _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)));
+        _mm512_storeu_ps(to + to_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+        _mm512_storeu_ps(to + 2 * to_stride, _mm512_castpd_ps(_mm512_unpacklo_pd(e, f)));
+        _mm512_storeu_ps(to + 3 * to_stride, _mm512_castpd_ps(_mm512_unpackhi_pd(e, f)));
+    }
+}
+
 /* ---- f64 --------------------------------------------------------------------------------------- */
 
 BT_INLINE vd vd_zero(void) { return _mm512_setzero_pd(); }
@@ -174,6 +203,11 @@ BT_INLINE vi vi_set32(int32_t x) { return _mm512_set1_epi32(x); }
 BT_INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 BT_INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 BT_INLINE vi vi_add32(vi a, vi b) { return _mm512_add_epi32(a, b); }
+BT_INLINE vi vi_add16(vi a, vi b) { return _mm512_add_epi16(a, b); }
+/* Unsigned times signed bytes, two neighbours added, saturating. */
+BT_INLINE vi vi_pairs16(vi u, vi s) { return _mm512_maddubs_epi16(u, s); }
+/* Two neighbours added. */
+BT_INLINE vi vi_widen16(vi v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)); }
 #define vi_shift_right16(v, n) _mm512_srli_epi16(v, n)
 #define vi_shift_left16(v, n)  _mm512_slli_epi16(v, n)
 #define vi_shift_left32(v, n)  _mm512_slli_epi32(v, n)
