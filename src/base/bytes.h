@@ -72,10 +72,10 @@ static inline size_t bt_reader_left(const bt_reader *r)
     return r->failed ? 0 : r->size - r->at;
 }
 
-/* The next `n` bytes in place, or NULL (and the reader has failed). */
+/* The next `n` bytes in place, or NULL: the reader has failed, now or before. */
 static inline const uint8_t *bt_reader_take(bt_reader *r, size_t n)
 {
-    if (n > bt_reader_left(r)) {
+    if (r->failed || n > bt_reader_left(r)) {
         r->failed = true;
         return NULL;
     }

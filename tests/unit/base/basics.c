@@ -79,6 +79,7 @@ static void a_reader_fails_once_and_stays_failed(void **state)
     assert_true(r.failed);
     assert_int_equal(bt_reader_u8(&r), 0);
     assert_int_equal(bt_reader_left(&r), 0);
+    assert_null(bt_reader_take(&r, 0));
 }
 
 static void sizes_that_do_not_fit_are_refused(void **state)
