@@ -2,8 +2,8 @@
  *
  * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes"
  * a row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a
- * pause per layer; as a server's engine it stores imported rows and remembers how each ticket ended.
- * Rows can therefore be compared byte by byte with what they must be.
+ * pause per layer; as a server's engine it stores imported rows and remembers how each ticket
+ * ended. Rows can therefore be compared byte by byte with what they must be.
  */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
