@@ -196,9 +196,9 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
 {
     pthread_mutex_lock(&e->mail_lock);
     const bool closing = e->closing;
-    const uint32_t n_queued = e->n_queued;
-    const uint32_t most = e->options.queue_max;
-    const bool full = n_queued >= most && n_queued - most >= e->n_free;
+    /* Those that will find a free sequence as soon as the engine looks do not wait. */
+    const uint32_t n_waiting = e->n_queued > e->n_free ? e->n_queued - e->n_free : 0;
+    const bool full = e->n_queued >= e->n_free && n_waiting >= e->options.queue_max;
     if (!closing && !full) {
         r->submit_ms = bt_clock_ms();
         *e->inbox_end = r;
@@ -213,7 +213,7 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
     }
     if (full) {
         return bt_fail(err, BT_E_FULL, "%u requests are waiting already, which is the most that "
-                       "this server holds; try again later", n_queued);
+                       "this server holds; try again later", n_waiting);
     }
     return BT_OK;
 }

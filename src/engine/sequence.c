@@ -283,18 +283,6 @@ static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status s
     bt_ring_put(r);
 }
 
-/* Pages of a pushing request are exported until its release. */
-static void give_back(bt_engine *e, bt_request *r)
-{
-    if (r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire)) {
-        r->next = e->ended_pushes;
-        e->ended_pushes = r;
-        return;
-    }
-    give_pages(e, r);
-    bt_request_unref(r);
-}
-
 static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, bt_status status,
                 const char *message)
 {
@@ -307,8 +295,19 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
     leave_place(e, r);
     r->phase = BT_PHASE_ENDED;
     bt_stats_finish(e, r, finish);
+    /* Pages of a pushing request are exported until its release. */
+    const bool keep = r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire);
+    if (!keep) {
+        give_pages(e, r);
+    }
+    bt_stats_publish(e);               /* who sees END also sees that it is gone */
     put_end(r, finish, stop_index, status, message);
-    give_back(e, r);
+    if (keep) {
+        r->next = e->ended_pushes;
+        e->ended_pushes = r;
+    } else {
+        bt_request_unref(r);
+    }
 }
 
 void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
