@@ -39,6 +39,7 @@ void bt_link_break(bt_link *l, const bt_error *why)
         shutdown(l->transport->fd, SHUT_RDWR);
     }
     pthread_cond_broadcast(&l->work);
+    pthread_cond_broadcast(&l->room);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
@@ -72,6 +73,7 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     bt_buf_init(&l->out, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     pthread_mutex_init(&l->lock, NULL);
     bt_link_cond_init(&l->work);
+    bt_link_cond_init(&l->room);
     bt_link_cond_init(&l->changed);
     return l;
 }
@@ -85,6 +87,7 @@ static void release(bt_link *l)
     bt_free(l->batch);
     bt_free(l->in);
     pthread_cond_destroy(&l->changed);
+    pthread_cond_destroy(&l->room);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
     bt_free(l);
@@ -223,7 +226,7 @@ void bt_link_finish(bt_link *l, uint32_t timeout_ms, const char *reason)
         l->finishing = true;
     }
     pthread_cond_broadcast(&l->work);
-    pthread_cond_broadcast(&l->changed);
+    pthread_cond_broadcast(&l->room);
     while (!l->writer_ended && !l->closed && bt_clock_ns() < end_ns) {
         bt_link_cond_wait_ns(&l->changed, &l->lock,
                              bt_link_slice_ns(bt_clock_ns(), end_ns, false));

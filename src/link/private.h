@@ -49,8 +49,8 @@ typedef struct bt_link_callback {
 
 /* A sender that waits for room; lives on its stack. */
 typedef struct bt_link_waiter {
-    uint32_t stream;
-    bool     dropped;
+    const bt_bulk *bulk;
+    bool           dropped;
     struct bt_link_waiter *next;
 } bt_link_waiter;
 
@@ -64,7 +64,8 @@ struct bt_link {
 
     pthread_mutex_t lock;               /* guards all down to "reader's own" */
     pthread_cond_t  work;               /* the writer has something to do */
-    pthread_cond_t  changed;            /* room in a queue, a callback has ended, the writer too */
+    pthread_cond_t  room;               /* for bulk; waiters look again */
+    pthread_cond_t  changed;            /* a callback has ended, the writer too */
 
     bt_error failure;                   /* the first; BT_OK while all is well */
     bool     ready;                     /* the transport's handshake is done */

@@ -52,29 +52,40 @@ static bt_status reserve_locked(bt_link *l, bt_error *err)
     return BT_OK;
 }
 
-/* One frame may always wait, however large. */
-static bool has_room(const bt_link *l, const bt_bulk *b)
+/* One frame may always wait, however large. Who has had to wait goes on at half the limits only, so
+ * that a fast sender is woken for many frames at once and not for each. */
+static bool has_room(const bt_link *l, const bt_bulk *b, uint32_t divisor)
 {
-    return l->n_slots == 0 || (l->n_slots < BT_LINK_BULK_FRAMES_MAX &&
-                               l->bulk_bytes + weight(b) <= l->queue_bytes_max);
+    return l->n_slots == 0 || (l->n_slots < BT_LINK_BULK_FRAMES_MAX / divisor &&
+                               l->bulk_bytes + weight(b) <= l->queue_bytes_max / divisor);
+}
+
+static void wake_senders_locked(bt_link *l)
+{
+    for (const bt_link_waiter *w = l->waiters; w != NULL; w = w->next) {
+        if (w->dropped || has_room(l, w->bulk, 2) || l->failure.status != BT_OK) {
+            pthread_cond_broadcast(&l->room);
+            return;
+        }
+    }
 }
 
 static bt_status push_locked(bt_link *l, const bt_bulk *b, bool wait, bt_error *err)
 {
-    bt_link_waiter waiter = {.stream = b->stream, .next = l->waiters};
+    bt_link_waiter waiter = {.bulk = b, .next = l->waiters};
 
     if (l->failure.status != BT_OK) {
         return bt_link_fail_locked(l, err);
     }
     BT_TRY(reserve_locked(l, err));
-    if (!has_room(l, b)) {
+    if (!has_room(l, b, 1)) {
         if (!wait) {
             return bt_fail(err, BT_E_FULL, "%s: %u frames wait to be sent", l->transport->peer,
                            l->n_slots);
         }
         l->waiters = &waiter;
-        while (!has_room(l, b) && l->failure.status == BT_OK && !waiter.dropped) {
-            pthread_cond_wait(&l->changed, &l->lock);
+        while (!has_room(l, b, 2) && l->failure.status == BT_OK && !waiter.dropped) {
+            pthread_cond_wait(&l->room, &l->lock);
         }
         bt_link_waiter **at = &l->waiters;
         while (*at != &waiter) {
@@ -144,6 +155,7 @@ bool bt_link_bulk_begin(bt_link *l, size_t room, bt_bulk *ret_bulk, bt_link_call
         }
         pop_locked(l);
     }
+    wake_senders_locked(l);
     pthread_mutex_unlock(&l->lock);
     return found;
 }
@@ -202,7 +214,7 @@ void bt_link_drop_stream(bt_link *l, uint32_t stream)
 {
     pthread_mutex_lock(&l->lock);
     for (bt_link_waiter *w = l->waiters; w != NULL; w = w->next) {
-        if (w->stream == stream) {
+        if (w->bulk->stream == stream) {
             w->dropped = true;
         }
     }
@@ -216,7 +228,7 @@ void bt_link_drop_stream(bt_link *l, uint32_t stream)
             i++;
         }
     }
-    pthread_cond_broadcast(&l->changed);
+    wake_senders_locked(l);
     while (others_run_locked(l, stream)) {
         pthread_cond_wait(&l->changed, &l->lock);
     }

@@ -204,7 +204,6 @@ void *bt_link_writer_run(void *link)
         const bt_buf empty = l->out;
         l->out = l->control;
         l->control = empty;
-        pthread_cond_broadcast(&l->changed);
         pthread_mutex_unlock(&l->lock);
         const bt_status status = send_round(l, &err);
         pthread_mutex_lock(&l->lock);
@@ -221,6 +220,7 @@ void *bt_link_writer_run(void *link)
     bt_link_bulk_drop_all(l);
     pthread_mutex_lock(&l->lock);
     l->writer_ended = true;
+    pthread_cond_broadcast(&l->room);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
     return NULL;

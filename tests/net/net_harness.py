@@ -1,0 +1,282 @@
+"""Processes, requests and counters for the tests of this folder. Standard library only.
+
+A test is a program: test.py BATON MODELS [options]; BATON is the program under test, MODELS a folder
+with tiny-llama.gguf and so on (tests/golden). Exit code 77 means that something it needs is missing.
+"""
+import atexit
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SKIP = 77
+FAMILIES = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
+REAL = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"]
+
+_children = []
+_folder = tempfile.mkdtemp(prefix="baton-net-")
+
+
+@atexit.register
+def _clean_up():
+    for child in _children:
+        child.end(hard=True)
+    if not os.environ.get("BATON_NET_KEEP"):
+        for name in os.listdir(_folder):
+            os.unlink(os.path.join(_folder, name))
+        os.rmdir(_folder)
+
+
+class Failed(Exception):
+    pass
+
+
+def check(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def wait_for(what, predicate, seconds=20.0):
+    """Until predicate() is true; its value. Failed if it takes too long."""
+    end = time.monotonic() + seconds
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failed(f"waited {seconds:.0f} s for: {what}")
+        time.sleep(0.01)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """One baton process; its output goes to a file that is shown when the test fails."""
+
+    says_ready = r"listening on (\S+?:\d+)"
+
+    def __init__(self, baton, verb, options):
+        self.log = os.path.join(_folder, f"{verb}-{len(_children)}.log")
+        self.out = open(self.log, "ab")
+        self.command = [baton, verb, *map(str, options)]
+        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.out,
+                                      stderr=subprocess.STDOUT)
+        _children.append(self)
+        self.address = wait_for(f"{verb} to listen", self._address, 60)
+
+    def _address(self):
+        match = re.search(self.says_ready, self.text())
+        if not match and self.child.poll() is not None:
+            raise Failed(f"{' '.join(self.command)} ended with {self.child.returncode}:\n{self.text()}")
+        return match and match.group(1)
+
+    def text(self):
+        with open(self.log, errors="replace") as f:
+            return f.read()
+
+    @property
+    def port(self):
+        return int(self.address.rsplit(":", 1)[1])
+
+    def alive(self):
+        return self.child.poll() is None
+
+    def signal(self, number):
+        self.child.send_signal(number)
+
+    def kill(self):
+        self.child.kill()
+        self.child.wait()
+
+    def end(self, hard=False, seconds=30):
+        """Exit code of an orderly end."""
+        if self.alive():
+            try:
+                self.child.send_signal(signal.SIGCONT)
+                self.child.terminate()
+                self.child.wait(2 if hard else seconds)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+        self.out.close()
+        return self.child.returncode
+
+    def count(self, what):
+        """Open descriptors ('fd') or threads ('task'); None where the system does not tell."""
+        try:
+            return len(os.listdir(f"/proc/{self.child.pid}/{what}"))
+        except OSError:
+            return None
+
+    def rss_kib(self):
+        with open(f"/proc/{self.child.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+
+
+class Worker(Process):
+    def __init__(self, baton, model, *options, listen="127.0.0.1:0"):
+        self.n_told = 0
+        super().__init__(baton, "worker", ["-m", model, "--listen", listen, *options])
+
+    def status(self):
+        """Its counters, asked for by SIGUSR1."""
+        def told():
+            return re.findall(r"^\{.*\}$", self.text(), re.M)
+        self.signal(signal.SIGUSR1)
+        lines = wait_for("the worker's counters", lambda: (lambda l: len(l) > self.n_told and l)(told()))
+        self.n_told = len(lines)
+        return json.loads(lines[-1])
+
+    def wait_idle(self, seconds=20):
+        return wait_for("the worker to be idle", lambda: (lambda s: s["in_flight"] == 0 and
+                        s["running"] == 0 and s["waiting"] == 0 and s)(self.status()), seconds)
+
+
+class Server(Process):
+    says_ready = r"ready on http://(\S+?:\d+)"
+
+    def __init__(self, baton, model, *options, workers=()):
+        more = ["--prefill-device", ";".join(workers)] if workers else []
+        super().__init__(baton, "serve", ["-m", model, "--host", "127.0.0.1", "--port", 0,
+                                          *options, *more])
+
+    def request(self, method, path, body=None, timeout=300):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        data = json.dumps(body) if body is not None else None
+        try:
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def get(self, path):
+        status, data = self.request("GET", path)
+        check(status == 200, f"GET {path}: {status} {data[:200]}")
+        return json.loads(data)
+
+    def prefill(self):
+        return self.get("/v1/prefill")
+
+    def worker(self, index=0):
+        return self.prefill()["workers"][index]
+
+    def metric(self, name):
+        """Sum over the labels of one metric."""
+        _, data = self.request("GET", "/metrics")
+        found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", data.decode(), re.M)
+        check(found, f"no metric {name}")
+        return sum(map(float, found))
+
+    def wait_ready(self, n=1, seconds=20):
+        return wait_for(f"{n} workers to be ready", lambda: self.prefill()["n_ready"] >= n, seconds)
+
+    def try_complete(self, tokens, n_predict=8, where="remote", policy="fallback", cache=False,
+                     n_probs=10, **more):
+        """HTTP status and answer."""
+        body = {"prompt": tokens, "n_predict": n_predict, "temperature": 0, "ignore_eos": True,
+                "cache_prompt": cache, "n_probs": n_probs, "return_tokens": True,
+                "prefill": {"where": where, "policy": policy}, **more}
+        status, data = self.request("POST", "/completion", body)
+        return status, json.loads(data)
+
+    def complete(self, tokens, **options):
+        status, answer = self.try_complete(tokens, **options)
+        check(status == 200, f"{len(tokens)} tokens, {options}: HTTP {status}: {answer}")
+        return answer
+
+    def wait_idle(self, seconds=20):
+        wait_for("the server to be idle", lambda: self.metric("baton_requests_running") == 0,
+                 seconds)
+
+
+def facts(answer):
+    """What has to be equal wherever the prompt was prefilled: tokens, and log-probabilities in all
+    the digits that the server prints."""
+    probs = answer.get("completion_probabilities")
+    check(probs, "the answer has no probabilities")
+    return json.dumps([answer["tokens"], answer["content"], probs])
+
+
+def prompt(n, seed, vocabulary=1000):
+    r = random.Random(seed * 1000003 + n)
+    return [r.randrange(vocabulary) for _ in range(n)]
+
+
+class Background:
+    """Clients that keep decoding, and whose answers must not change."""
+
+    def __init__(self, server, n, n_predict=150):
+        self.server, self.n_predict = server, n_predict
+        self.stop, self.problem, self.n_done = threading.Event(), None, 0
+        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(n)]
+
+    def _run(self, i):
+        first = None
+        try:
+            while not self.stop.is_set():
+                answer = self.server.complete(prompt(9 + i, 77 + i), n_predict=self.n_predict,
+                                              where="local", n_probs=1)
+                first = first or facts(answer)
+                check(facts(answer) == first, f"background client {i} got another answer")
+                self.n_done += 1
+        except Exception as problem:                # shown by the test
+            self.problem = problem
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for t in self.threads:
+            t.join()
+        if self.problem:
+            raise Failed(f"background: {self.problem}")
+
+
+def find_models(folder, names):
+    """Paths of those that are there."""
+    found = {}
+    for name in names:
+        for place in (folder, os.environ.get("BATON_MODELS_DIR") or folder):
+            for suffix in ("-f32", ""):
+                path = os.path.join(place, name + suffix + ".gguf")
+                if os.path.exists(path):
+                    found.setdefault(name, path)
+    return found
+
+
+def run(main):
+    """Runs main(); shows the end of all logs when it fails."""
+    begin = time.monotonic()
+    try:
+        print(f"{main() or 'ok'} ({time.monotonic() - begin:.1f} s)", flush=True)
+        return 0
+    except Failed as problem:
+        print(f"FAILED: {problem}", flush=True)
+        for child in _children[-6:]:
+            lines = child.text().splitlines()[-12:]
+            print(f"--- {' '.join(child.command[1:])}\n" + "\n".join(lines), flush=True)
+        return 1
+
+
+def models_or_skip(folder, names):
+    found = find_models(folder, names)
+    if not found:
+        print(f"skipped: none of {', '.join(names)} in {folder}")
+        sys.exit(SKIP)
+    return found
