@@ -2,8 +2,8 @@
  *
  * The row of a position is a hash of the token and of the row before it, read back through the page
  * table, so one wrong page, position or shared prefix changes every later row. A position's logits
- * are made of all rows up to it. `fake_answer` computes the same without pages, steps or engine: the
- * oracle. The few functions of model/ and text/tokenizer.h that the engine calls are defined here
+ * are made of all rows up to it. `fake_answer` computes the same without pages, steps or engine:
+ * the oracle. The few functions of model/ and text/tokenizer.h that the engine calls are defined here
  * in place of the real ones.
  */
 #ifndef TESTS_ENGINE_FAKE_H
@@ -127,7 +127,8 @@ const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
     (void)t;
     if (!atomic_flag_test_and_set(&made)) {
         for (int i = 0; i < FAKE_VOCAB; i++) {
-            pieces[i][0] = (char)(i < 26 ? 'a' + i : i == 40 ? 0xC3 : i == 41 ? 0xA4 : 'A' + i % 26);
+            const int letter = i < 26 ? 'a' + i : 'A' + i % 26;
+            pieces[i][0] = (char)(i == 40 ? 0xC3 : i == 41 ? 0xA4 : letter);
         }
         atomic_store(&ready, true);
     }
@@ -185,8 +186,8 @@ static bt_status fake_weight_shape(const bt_device *d, bt_weight w, bt_weight_sh
     return BT_OK;
 }
 
-static bt_status fake_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
-                              bt_error *err)
+static bt_status fake_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows,
+                              uint32_t n_logit_rows, bt_error *err)
 {
     (void)d;
     (void)t;
@@ -200,8 +201,8 @@ static uint64_t *fake_place(fake_device *f, const bt_kv_layout *kv, const bt_ste
 {
     const bt_kv_layer *y = &kv->layers[layer];
     const uint32_t page = s->pages[position / kv->page_tokens], slot = position % kv->page_tokens;
-    return (uint64_t *)(void *)(f->memory + page * kv->page_bytes + (v ? y->v_offset : y->k_offset) +
-                                slot * (v ? y->v_row_bytes : y->k_row_bytes));
+    const uint64_t at = v ? y->v_offset + slot * y->v_row_bytes : y->k_offset + slot * y->k_row_bytes;
+    return (uint64_t *)(void *)(f->memory + page * kv->page_bytes + at);
 }
 
 static void fake_layer(fake_device *f, const bt_step *s, uint32_t layer)
@@ -250,7 +251,8 @@ static void fake_check(const bt_step *s)
     }
     assert_int_equal(rows, s->n_rows);
     for (uint32_t i = 0; i < s->n_logit_rows; i++) {
-        assert_true(s->logit_rows[i] < s->n_rows && (i == 0 || s->logit_rows[i - 1] < s->logit_rows[i]));
+        assert_true(s->logit_rows[i] < s->n_rows);
+        assert_true(i == 0 || s->logit_rows[i - 1] < s->logit_rows[i]);
     }
 }
 
@@ -463,7 +465,8 @@ static inline void fake_prompt(uint32_t seed, uint32_t n, uint32_t *to)
     }
 }
 
-static inline bt_request_options fake_request(const uint32_t *tokens, uint32_t n, uint32_t n_predict)
+static inline bt_request_options fake_request(const uint32_t *tokens, uint32_t n,
+                                              uint32_t n_predict)
 {
     bt_request_options o = bt_request_defaults();
     o.tokens = tokens;
@@ -534,8 +537,8 @@ static inline void fake_ask(bt_engine *e, const bt_request_options *o, fake_resu
 static inline void assert_answer(const bt_request_options *o, const fake_result *got)
 {
     uint32_t expected[2048];
-    const uint32_t n = fake_answer(o->tokens, o->n_tokens, o->n_predict, &o->sampling, o->ignore_eog,
-                                   1024, expected);
+    const uint32_t n = fake_answer(o->tokens, o->n_tokens, o->n_predict, &o->sampling,
+                                   o->ignore_eog, 1024, expected);
     assert_int_equal(got->n, n);
     assert_memory_equal(got->tokens, expected, n * sizeof *expected);
 }

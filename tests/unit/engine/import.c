@@ -1,0 +1,576 @@
+/* The placement door of engine/engine.h: rows that somebody else computes. */
+#include <pthread.h>
+
+#include "unit/engine/fake.h"
+
+/* ---- a placement that remembers what it was asked ---- */
+
+enum { JOBS_MAX = 64, LENGTH = 200 };
+
+typedef struct {
+    pthread_mutex_t lock;
+    bt_prefill_job  jobs[JOBS_MAX];
+    uint32_t        tokens[JOBS_MAX][1024];
+    int             n_jobs;
+    uint64_t        cancelled[JOBS_MAX];
+    int             n_cancelled;
+    bool            refuses;
+    uint32_t        n_measured;
+    double          measured_ms;
+} placement;
+
+static placement place;
+
+static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+{
+    placement *p = context;
+    pthread_mutex_lock(&p->lock);
+    assert_true(p->n_jobs < JOBS_MAX && job->n_tokens <= 1024);
+    memcpy(p->tokens[p->n_jobs], job->tokens, job->n_tokens * sizeof *job->tokens);
+    p->jobs[p->n_jobs] = *job;
+    p->jobs[p->n_jobs].tokens = p->tokens[p->n_jobs];
+    p->n_jobs++;
+    const bool refuses = p->refuses;
+    pthread_mutex_unlock(&p->lock);
+    snprintf(report->reason, sizeof report->reason, "%s", refuses ? "too short" : "it is faster");
+    return !refuses;
+}
+
+static void cancel(void *context, uint64_t ticket)
+{
+    placement *p = context;
+    pthread_mutex_lock(&p->lock);
+    p->cancelled[p->n_cancelled++] = ticket;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void measured(void *context, uint32_t position, uint32_t n_tokens, double ms)
+{
+    placement *p = context;
+    (void)position;
+    pthread_mutex_lock(&p->lock);
+    p->n_measured += n_tokens;
+    p->measured_ms += ms;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static fixture *open_with(const bt_engine_options *o)
+{
+    memset(&place, 0, sizeof place);
+    pthread_mutex_init(&place.lock, NULL);
+    fixture *f = fake_open(o);
+    const bt_placement p = { .context = &place, .start = start, .cancel = cancel,
+                             .measured = measured };
+    bt_engine_set_placement(f->engine, &p);
+    return f;
+}
+
+static int open_default(void **state)
+{
+    const bt_engine_options o = fake_options();
+    *state = open_with(&o);
+    return 0;
+}
+
+static int close_it(void **state)
+{
+    fake_close(*state);
+    return 0;
+}
+
+static bt_prefill_job wait_for_job(int index)
+{
+    bt_prefill_job job;
+    for (int i = 0;; i++) {
+        pthread_mutex_lock(&place.lock);
+        const bool there = place.n_jobs > index;
+        job = place.jobs[index];
+        pthread_mutex_unlock(&place.lock);
+        if (there) {
+            return job;
+        }
+        assert_true(i < FAKE_PATIENCE_MS);
+        bt_clock_sleep_ms(1);
+    }
+}
+
+/* ---- somebody who computes rows ---- */
+
+static bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t layer, uint32_t first,
+                      uint32_t end)
+{
+    uint64_t k[1024], v[1024];
+    if (layer == FAKE_BARE_LAYER) {
+        return BT_OK;
+    }
+    fake_rows_of(job->tokens, layer, first, end - first, k, v);
+    return bt_engine_import_rows(e, job->ticket, layer, first, end - first, k, v);
+}
+
+static void give_all(bt_engine *e, const bt_prefill_job *job, uint32_t chunk)
+{
+    for (uint32_t at = job->position_first; at < job->position_end; at += chunk) {
+        const uint32_t end = at + chunk < job->position_end ? at + chunk : job->position_end;
+        for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+            assert_int_equal(give(e, job, layer, at, end), BT_OK);
+        }
+    }
+}
+
+static bt_prefill_report report_of(const char *worker)
+{
+    bt_prefill_report r = { .place = BT_PREFILL_REMOTE, .bytes = 12345, .total_ms = 7 };
+    snprintf(r.worker, sizeof r.worker, "%s", worker);
+    snprintf(r.reason, sizeof r.reason, "it is faster");
+    return r;
+}
+
+/* ---- commit ---- */
+
+static void committed_rows_give_the_same_answer(void **state)
+{
+    fixture *f = *state;
+    const uint32_t lengths[] = { 2, 3, 32, 33, 34, 65, 200 }, chunks[] = { 1, 16, 64, 500 };
+    for (size_t i = 0; i < BT_LEN(lengths) * BT_LEN(chunks); i++) {
+        const uint32_t n = lengths[i % BT_LEN(lengths)];
+        uint32_t tokens[LENGTH];
+        fake_result got;
+        fake_prompt((uint32_t)i + 500, n, tokens);
+        bt_request_options o = fake_request(tokens, n, 30);
+        o.no_cache = true;
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job((int)i);
+        assert_int_equal(job.n_tokens, n);
+        assert_int_equal(job.position_first, 0);
+        assert_int_equal(job.position_end, n - 1);
+        give_all(f->engine, &job, chunks[i / BT_LEN(lengths)]);
+        const bt_prefill_report report = report_of("box:7070");
+        bt_engine_import_commit(f->engine, job.ticket, &report);
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_answer(&o, &got);
+        assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
+        assert_int_equal(got.stats.prefill.n_remote, n - 1);
+        assert_int_equal(got.stats.prefill.n_local, 1);
+        assert_int_equal(got.stats.prefill.bytes, 12345);
+        assert_string_equal(got.stats.prefill.worker, "box:7070");
+        assert_false(got.stats.prefill.fallback);
+    }
+    assert_int_equal(fake_stats_idle(f->engine).n_prompt_tokens, BT_LEN(lengths) * BT_LEN(chunks));
+}
+
+static void committed_rows_are_cached_and_only_the_rest_is_asked_for(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[300];
+    fake_result got;
+    fake_prompt(600, 300, tokens);
+    for (int turn = 0; turn < 2; turn++) {
+        const uint32_t n = turn == 0 ? 200 : 300;
+        const bt_request_options o = fake_request(tokens, n, 5);
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(turn);
+        assert_int_equal(job.position_first, turn == 0 ? 0 : 200);
+        give_all(f->engine, &job, 50);
+        const bt_prefill_report report = report_of("box:7070");
+        bt_engine_import_commit(f->engine, job.ticket, &report);
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_answer(&o, &got);
+    }
+    assert_int_equal(got.stats.n_cached, 200);
+    assert_int_equal(got.stats.prefill.n_remote, 99);
+}
+
+static void rows_may_come_in_any_order_and_twice(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_result got;
+    fake_prompt(601, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 10);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    uint64_t wrong[LENGTH] = { 0 };
+    assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, 0, 10, 90, wrong, wrong), BT_OK);
+    for (uint32_t layer = FAKE_LAYERS; layer-- > 0;) {
+        for (uint32_t at = LENGTH - 1; at > 0; at--) {
+            assert_int_equal(give(f->engine, &job, layer, at - 1, at), BT_OK);
+        }
+    }
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(f->engine, job.ticket, &report);
+    fake_finish(r, &got);
+    bt_request_release(r);
+    assert_answer(&o, &got);
+    assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
+}
+
+/* A commit that lies is not believed: one row of one layer is missing. */
+static void a_commit_without_all_rows_is_refused(void **state)
+{
+    fixture *f = *state;
+    fake_result got;
+    for (int policy = 0; policy < 2; policy++) {
+        uint32_t tokens[LENGTH];
+        fake_prompt(602 + (uint32_t)policy, LENGTH, tokens);
+        bt_request_options o = fake_request(tokens, LENGTH, 10);
+        o.policy = policy == 0 ? BT_POLICY_FALLBACK : BT_POLICY_FAIL;
+        o.no_cache = true;
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(policy);
+        for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+            const uint32_t hole = layer == 3 ? 131 : LENGTH;
+            for (uint32_t at = 0; at < LENGTH - 1; at++) {
+                if (at != hole) {
+                    assert_int_equal(give(f->engine, &job, layer, at, at + 1), BT_OK);
+                }
+            }
+            assert_int_equal(give(f->engine, &job, 0, 131, 132), BT_OK);  /* twice does not help */
+        }
+        const bt_prefill_report report = report_of("box:7070");
+        bt_engine_import_commit(f->engine, job.ticket, &report);
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_non_null(strstr(got.stats.prefill.reason, "1 rows"));
+        assert_true(got.stats.prefill.fallback);
+        if (policy == 0) {
+            assert_answer(&o, &got);
+            assert_int_equal(got.stats.prefill.n_remote, 0);
+            assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
+        } else {
+            assert_int_equal(got.finish, BT_FINISH_ERROR);
+            assert_int_equal(got.status, BT_E_PROTOCOL);
+        }
+    }
+    assert_int_equal(fake_stats_idle(f->engine).n_fallbacks, 2);
+}
+
+/* ---- abandon ---- */
+
+static void abandoned_prompts_keep_what_is_complete(void **state)
+{
+    fixture *f = *state;
+    const struct { uint32_t given, claimed, kept; } cases[] = {
+        { 0, 0, 0 }, { 100, 0, 0 }, { 100, 100, 100 }, { 100, 64, 64 },
+        { 100, 150, 100 },              /* claims more than it gave */
+        { 199, 199, 199 }, { 199, 5000, 199 },
+    };
+    fake_result got;
+    for (size_t i = 0; i < BT_LEN(cases); i++) {
+        uint32_t tokens[LENGTH];
+        fake_prompt(610 + (uint32_t)i, LENGTH, tokens);
+        bt_request_options o = fake_request(tokens, LENGTH, 20);
+        o.no_cache = true;
+        bt_request *r = fake_submit(f->engine, &o);
+        bt_prefill_job job = wait_for_job((int)i);
+        job.position_end = cases[i].given;
+        give_all(f->engine, &job, 32);
+        bt_prefill_report report = report_of("box:7070");
+        report.fallback = true;
+        bt_engine_import_abandon(f->engine, job.ticket, cases[i].claimed, &report, BT_E_LOST);
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_answer(&o, &got);
+        assert_int_equal(got.stats.prefill.n_remote, cases[i].kept);
+        assert_int_equal(got.stats.prefill.n_local, LENGTH - cases[i].kept);
+        assert_int_equal(got.stats.prefill.place, cases[i].kept == 199 ? BT_PREFILL_REMOTE
+                                                  : cases[i].kept > 0 ? BT_PREFILL_MIXED
+                                                                      : BT_PREFILL_LOCAL);
+        assert_true(got.stats.prefill.fallback);
+    }
+}
+
+static void policy_fail_ends_with_the_reason(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_result got;
+    fake_prompt(620, LENGTH, tokens);
+    bt_request_options o = fake_request(tokens, LENGTH, 20);
+    o.policy = BT_POLICY_FAIL;
+    o.where = BT_WHERE_REMOTE;
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    assert_int_equal(job.policy, BT_POLICY_FAIL);
+    assert_int_equal(job.where, BT_WHERE_REMOTE);
+    bt_prefill_report report = report_of("box:7070");
+    snprintf(report.reason, sizeof report.reason, "box:7070 was unplugged");
+    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);
+    fake_finish(r, &got);
+    bt_request_release(r);
+    assert_int_equal(got.finish, BT_FINISH_ERROR);
+    assert_int_equal(got.status, BT_E_LOST);
+    assert_non_null(strstr(got.message, "unplugged"));
+    assert_int_equal(got.n, 0);
+    place.refuses = true;                 /* and when the placement will not even start */
+    fake_ask(f->engine, &o, &got);
+    assert_int_equal(got.status, BT_E_LOST);
+    assert_non_null(strstr(got.message, "too short"));
+}
+
+static void a_refusal_is_prefilled_here_and_measured(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_result got;
+    fake_prompt(621, LENGTH, tokens);
+    place.refuses = true;
+    atomic_store(&f->device.us_per_row, 20);
+    const bt_request_options o = fake_request(tokens, LENGTH, 20);
+    fake_ask(f->engine, &o, &got);
+    assert_answer(&o, &got);
+    assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
+    assert_string_equal(got.stats.prefill.reason, "too short");
+    assert_false(got.stats.prefill.fallback);
+    pthread_mutex_lock(&place.lock);
+    assert_int_equal(place.n_measured, LENGTH);
+    assert_true(place.measured_ms >= LENGTH * 0.02);
+    pthread_mutex_unlock(&place.lock);
+    fake_ask(f->engine, &o, &got);        /* all cached: nobody is asked */
+    assert_int_equal(place.n_jobs, 1);
+    assert_int_equal(got.stats.prefill.place, BT_PREFILL_CACHE);
+}
+
+static void without_a_placement_the_wish_is_answered_in_words(void **state)
+{
+    (void)state;
+    const bt_engine_options options = fake_options();
+    fixture *f = fake_open(&options);
+    uint32_t tokens[50];
+    fake_result got;
+    fake_prompt(622, 50, tokens);
+    bt_request_options o = fake_request(tokens, 50, 3);
+    o.where = BT_WHERE_REMOTE;
+    fake_ask(f->engine, &o, &got);
+    assert_answer(&o, &got);
+    assert_true(got.stats.prefill.fallback);
+    assert_non_null(strstr(got.stats.prefill.reason, "has none"));
+    o.policy = BT_POLICY_FAIL;
+    o.no_cache = true;
+    fake_ask(f->engine, &o, &got);
+    assert_int_equal(got.finish, BT_FINISH_ERROR);
+    fake_close(f);
+}
+
+/* ---- what writers may not do ---- */
+
+static void rows_outside_the_reservation_are_refused(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_prompt(630, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 2);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    static uint64_t rows[4096];
+    const struct { uint32_t layer, position, n; } bad[] = {
+        { FAKE_LAYERS, 0, 1 }, { UINT32_MAX, 0, 1 }, { 0, LENGTH - 1, 1 }, { 0, LENGTH, 1 },
+        { 0, 0, LENGTH }, { 0, 100, 100 }, { 0, UINT32_MAX, 1 }, { 0, 1, UINT32_MAX },
+        { 0, UINT32_MAX, UINT32_MAX },
+    };
+    for (size_t i = 0; i < BT_LEN(bad); i++) {
+        assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, bad[i].layer, bad[i].position,
+                                               bad[i].n, rows, rows), BT_E_BADINPUT);
+    }
+    const uint64_t strangers[] = { 0, 1, job.ticket + 1, job.ticket + 256, UINT64_MAX };
+    for (size_t i = 0; i < BT_LEN(strangers); i++) {
+        assert_int_equal(bt_engine_import_rows(f->engine, strangers[i], 0, 0, 1, rows, rows),
+                         BT_E_CANCELLED);
+        const bt_prefill_report report = report_of("a stranger");
+        bt_engine_import_commit(f->engine, strangers[i], &report);
+        bt_engine_import_abandon(f->engine, strangers[i], 1, &report, BT_E_LOST);
+    }
+    give_all(f->engine, &job, 64);
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(f->engine, job.ticket, &report);
+    assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, 0, 0, 1, rows, rows),
+                     BT_E_CANCELLED);
+    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);   /* too late */
+    fake_result got;
+    fake_finish(r, &got);
+    bt_request_release(r);
+    assert_answer(&o, &got);
+}
+
+static void a_cancelled_ticket_takes_no_rows(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_prompt(631, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 2);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    assert_int_equal(give(f->engine, &job, 0, 0, 50), BT_OK);
+    bt_request_cancel(r);
+    fake_result got;
+    fake_finish(r, &got);
+    assert_int_equal(got.finish, BT_FINISH_CANCELLED);
+    assert_int_equal(give(f->engine, &job, 0, 50, 60), BT_E_CANCELLED);
+    assert_int_equal(place.n_cancelled, 1);
+    assert_int_equal(place.cancelled[0], job.ticket);
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_CANCELLED);
+    bt_request_release(r);
+    assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
+}
+
+static void others_decode_while_rows_come(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH], other[1] = { 5 };
+    fake_prompt(632, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 5);
+    const bt_request_options quick = fake_request(other, 1, 50);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    fake_result got;
+    fake_ask(f->engine, &quick, &got);
+    assert_answer(&quick, &got);
+    give_all(f->engine, &job, 64);
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(f->engine, job.ticket, &report);
+    fake_finish(r, &got);
+    bt_request_release(r);
+    assert_answer(&o, &got);
+}
+
+/* A remote prompt is the youngest when pages run out: it is cancelled and asked for again. */
+static void short_pages_send_a_remote_prompt_back_to_the_line(void **state)
+{
+    (void)state;
+    bt_engine_options options = fake_options();
+    options.n_parallel = 2;
+    options.n_ctx = 512;
+    fixture *f = open_with(&options);
+    static uint32_t a[2], b[300];
+    fake_prompt(633, 2, a);
+    fake_prompt(634, 300, b);
+    place.refuses = true;
+    const bt_request_options one = fake_request(a, 2, 400), two = fake_request(b, 300, 5);
+    bt_request *first = fake_submit(f->engine, &one);
+    fake_wait_for(first, BT_EVENT_TOKEN);
+    pthread_mutex_lock(&place.lock);
+    place.refuses = false;
+    place.n_jobs = 0;
+    pthread_mutex_unlock(&place.lock);
+    bt_request *second = fake_submit(f->engine, &two);
+    const bt_prefill_job job = wait_for_job(0);
+    assert_int_equal(give(f->engine, &job, 0, 0, 100), BT_OK);
+    static fake_result got;
+    bt_event event;
+    do {
+        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
+    } while (event.kind != BT_EVENT_END);
+    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    assert_int_equal(place.n_cancelled, 1);
+    assert_int_equal(give(f->engine, &job, 0, 100, 101), BT_E_CANCELLED);
+    const bt_prefill_job again = wait_for_job(1);
+    assert_int_not_equal(again.ticket, job.ticket);
+    give_all(f->engine, &again, 64);
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(f->engine, again.ticket, &report);
+    fake_finish(second, &got);
+    assert_answer(&two, &got);
+    assert_int_equal(got.n_begin, 1);
+    bt_request_release(first);
+    bt_request_release(second);
+    fake_close(f);
+}
+
+static void the_engine_may_end_with_rows_under_way(void **state)
+{
+    (void)state;
+    const bt_engine_options options = fake_options();
+    fixture *f = open_with(&options);
+    uint32_t tokens[LENGTH];
+    fake_prompt(635, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 5);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    assert_int_equal(give(f->engine, &job, 0, 0, 100), BT_OK);
+    fake_close(f);
+    assert_int_equal(place.n_cancelled, 1);
+    fake_result got;
+    fake_finish(r, &got);
+    assert_int_equal(got.status, BT_E_CLOSED);
+    bt_request_release(r);
+}
+
+/* ---- threads: several write while requests are cancelled under them ---- */
+
+typedef struct { bt_engine *engine; bt_prefill_job job; uint32_t first; } writer;
+
+static void *write_rows(void *context)
+{
+    const writer *w = context;
+    for (uint32_t at = w->first; at < w->job.position_end; at += 6) {
+        for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+            const uint32_t end = at + 3 < w->job.position_end ? at + 3 : w->job.position_end;
+            if (give(w->engine, &w->job, layer, at, end) != BT_OK) {
+                return NULL;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void writers_and_cancels_do_not_meet(void **state)
+{
+    fixture *f = *state;
+    fake_result got;
+    for (int round = 0; round < 30; round++) {
+        uint32_t tokens[LENGTH];
+        fake_prompt(700 + (uint32_t)round, LENGTH, tokens);
+        bt_request_options o = fake_request(tokens, LENGTH, 5);
+        o.no_cache = true;
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(round);
+        writer w[2] = { { f->engine, job, 0 }, { f->engine, job, 3 } };
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++) {
+            pthread_create(&threads[i], NULL, write_rows, &w[i]);
+        }
+        if (round % 2) {
+            const uint64_t until = bt_clock_ns() + (uint64_t)round * 20000;
+            while (bt_clock_ns() < until) {
+            }
+            bt_request_cancel(r);
+            fake_finish(r, &got);
+            assert_int_equal(got.finish, BT_FINISH_CANCELLED);
+        }
+        for (int i = 0; i < 2; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        const bt_prefill_report report = report_of("box:7070");
+        bt_engine_import_commit(f->engine, job.ticket, &report);
+        if (round % 2 == 0) {
+            fake_finish(r, &got);
+            assert_answer(&o, &got);
+            assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
+        }
+        bt_request_release(r);
+    }
+}
+
+int main(void)
+{
+#define IN_DEFAULT(name) cmocka_unit_test_setup_teardown(name, open_default, close_it)
+    const struct CMUnitTest tests[] = {
+        IN_DEFAULT(committed_rows_give_the_same_answer),
+        IN_DEFAULT(committed_rows_are_cached_and_only_the_rest_is_asked_for),
+        IN_DEFAULT(rows_may_come_in_any_order_and_twice),
+        IN_DEFAULT(a_commit_without_all_rows_is_refused),
+        IN_DEFAULT(abandoned_prompts_keep_what_is_complete),
+        IN_DEFAULT(policy_fail_ends_with_the_reason),
+        IN_DEFAULT(a_refusal_is_prefilled_here_and_measured),
+        cmocka_unit_test(without_a_placement_the_wish_is_answered_in_words),
+        IN_DEFAULT(rows_outside_the_reservation_are_refused),
+        IN_DEFAULT(a_cancelled_ticket_takes_no_rows),
+        IN_DEFAULT(others_decode_while_rows_come),
+        cmocka_unit_test(short_pages_send_a_remote_prompt_back_to_the_line),
+        cmocka_unit_test(the_engine_may_end_with_rows_under_way),
+        IN_DEFAULT(writers_and_cancels_do_not_meet),
+    };
+    return cmocka_run_group_tests_name("engine/import", tests, NULL, NULL);
+}
