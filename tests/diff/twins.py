@@ -7,8 +7,11 @@ times what the same twin loses in single precision. With keys and values rounded
 round; but a value that lies on the border between two halves may go either way, so what the
 rounding itself changes is allowed on top.
 
-The variant "golden" compares the twins themselves with the references of tests/golden instead:
-twins.py BATON FOLDER golden, FOLDER being that of the golden models.
+Two more variants read the golden models, which FOLDER holds then:
+  golden    the twins themselves against the references of tests/golden;
+  rounding  quantised files: over all rows of the prompt, the engine must be nearer to exact
+            arithmetic than a twin is whose activations are rounded to 8 bits in blocks of 32 with
+            an f16 scale, the common way of engines.
 """
 import argparse
 import importlib
@@ -95,16 +98,50 @@ def check_golden(folder):
     return good
 
 
+class RoundedModel(Model):
+    """Every linear's input in blocks of 32: q = round(x / d), d = largest / 127, kept as f16."""
+
+    def linear(self, x, name):
+        blocks = x.reshape(-1, 32)
+        d = np.abs(blocks).max(axis=1, keepdims=True) / 127
+        q = np.round(np.divide(blocks, d, out=np.zeros_like(blocks), where=d > 0))
+        return super().linear((q * d.astype(np.float16)).reshape(x.shape), name)
+
+
+def check_rounding(baton, folder, tiers):
+    good = True
+    for result in sorted(folder.glob("tinyq-*.json")):
+        path, tokens = result.with_suffix(".gguf"), json.loads(result.read_text())["tokens"]
+        exact = twin(path, tokens, np.float64, "f32")
+        model = RoundedModel(path)
+        rounded = importlib.import_module(model.arch).forward(model, tokens)
+        most = np.mean(differences(rounded, exact) ** 2)
+        for tier in tiers:
+            ours = engine(baton, path, tokens, "--isa", tier, "-ctk", "f32", "-ctv", "f32")
+            if ours is None:
+                continue
+            found = np.mean(differences(ours, exact) ** 2)
+            good &= found <= most
+            print(f"{result.stem} {tier}: mean nmse to exact {found:.2e}, of the common rounding "
+                  f"{most:.2e}: {'nearer' if found <= most else 'FARTHER'}", flush=True)
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("baton")
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("variant", choices=["golden", *variants.VARIANTS])
+    parser.add_argument("variant", choices=["golden", "rounding", *variants.VARIANTS])
     parser.add_argument("--isa", default=",".join(TIERS), help="tiers to try")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    good = (check_golden(options.folder) if options.variant == "golden" else
-            check_variant(options.baton, options.folder, options.variant, options.isa.split(",")))
+    tiers = options.isa.split(",")
+    if options.variant == "golden":
+        good = check_golden(options.folder)
+    elif options.variant == "rounding":
+        good = check_rounding(options.baton, options.folder, tiers)
+    else:
+        good = check_variant(options.baton, options.folder, options.variant, tiers)
     sys.exit(0 if good else 1)
 
 

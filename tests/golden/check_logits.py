@@ -3,9 +3,10 @@
 
 The model lies beside the result. Every instruction-set tier that this machine has is tried (or
 those given with --isa A,B). README.md beside this file says what the fields mean and where they
-come from. An f32 file must agree with `logits_last` within `nmse_max`. A quantised one must agree
-with `logits_last` or `logits_exact`, and be nearer to the exact one than the other engine is: its
-activations are rounded to 8 bits too, but with one scale per 32 of them.
+come from. An f32 file must agree with `logits_last` within `nmse_max`, a quantised one with
+`logits_last` or `logits_exact`. Both engines round activations to 8 bits; which of them comes nearer
+to exact arithmetic in the one row that a reference has is chance, so the distances are only printed
+here, and tests/diff/twins.py compares the means over all rows.
 
 The greedy continuation is compared token by token as far as it does not hang on a near tie
 (`greedy_sure`): each step evaluates the prompt and all tokens so far from the beginning, so it also
@@ -68,8 +69,6 @@ def check_tier(model, tier, reference):
         exact = reference["logits_exact"]
         distance["exact"] = nmse(ours, exact)
         distance["other engine to exact"] = nmse(reference["logits_last"], exact)
-        if distance["exact"] > distance["other engine to exact"]:
-            problems.append("the other engine is nearer to exact arithmetic")
     if min(distance["other engine"], distance.get("exact", float("inf"))) > most:
         problems.append(f"no reference within {most:g}")
     n = sure(reference)
