@@ -239,9 +239,16 @@ static void stop_watcher(bt_server *s)
 static void wait_for_work(bt_server *s, uint32_t grace_ms)
 {
     const double until = bt_clock_ms() + grace_ms;
-    while (atomic_load(&s->n_in_work) > 0 && bt_clock_ms() < until) {
+    const bool was_cancelling = atomic_load(&s->cancelling);
+    while (atomic_load(&s->n_in_work) > 0 && bt_clock_ms() < until &&
+           atomic_load(&s->cancelling) == was_cancelling) {
         bt_clock_sleep_ms(10);
     }
+}
+
+void bt_server_hurry(bt_server *s)
+{
+    atomic_store(&s->cancelling, true);
 }
 
 void bt_server_stop(bt_server *s, uint32_t grace_ms)

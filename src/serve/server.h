@@ -56,6 +56,8 @@ void bt_server_set_ready(bt_server *s, const bt_serving *serving);
 /* Takes no new connections or requests, gives those in work `grace_ms` to finish, cancels the
  * rest, and returns when no thread is left. May be called twice. */
 void bt_server_stop(bt_server *s, uint32_t grace_ms);
+/* While another thread is in stop: no more grace. Any thread. */
+void bt_server_hurry(bt_server *s);
 void bt_server_destroy(bt_server *s);                      /* NULL is fine; stops first */
 
 #endif

@@ -1,0 +1,523 @@
+/* baton serve - the HTTP server: decodes here, prefills here or on workers.
+ *
+ * Prints on standard output "listening on http://HOST:PORT" as soon as clients can connect (they
+ * are told that the model is loading), then the values in force, then "ready". SIGTERM or SIGINT:
+ * no new requests, those in work are finished or, after a while, cancelled; exit 0. A second signal
+ * cancels them at once. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "cli/setup.h"
+#include "serve/server.h"
+
+enum {
+    PARALLEL_DEFAULT = 4,
+    BATCH_DEFAULT = 2048,
+    CHUNK_DEFAULT = 512,
+    QUEUE_DEFAULT = 128,
+    CONTEXT_MIN = 512,                 /* -c 0 never chooses less */
+    GRACE_DEFAULT_S = 10
+};
+
+typedef struct {
+    bt_setup_options setup;            /* first: bt_setup_option_table */
+    const char *host, *alias, *chat_template;
+    uint32_t    port, n_connections, timeout_s, grace_s, queue_max;
+    const char *api_keys, *api_key_file, *cors_origins;
+    int32_t     ping_interval_s;
+    bool        no_ui;
+    uint32_t    n_ctx, n_parallel, n_batch, chunk;
+    const char *type_k, *type_v;
+    const char *workers, *min_tokens, *policy, *key_file;
+    uint32_t    n_prefill, n_prefill_chunk;
+    uint64_t    link_buffer;
+    int32_t     n_predict;
+    bt_sampler_options sampling;
+    int32_t     seed;
+} options;
+
+#define AT(field) offsetof(options, field)
+
+static const bt_option serving_table[] = {
+    { "Serving", "--host", "HOST", "HOST", BT_OPT_TEXT, AT(host),
+      "address to listen on (default: 127.0.0.1; 0.0.0.0 is everybody)", false },
+    { "Serving", "--port", "N", "PORT", BT_OPT_U32, AT(port),
+      "port; 0: any free one, which is printed (default: 8080)", false },
+    { "Serving", "-a, --alias", "NAME", "ALIAS", BT_OPT_TEXT, AT(alias),
+      "the model's name in answers (default: its file name)", false },
+    { "Serving", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
+      "requests answered at once (default: 4)", false },
+    { "Serving", "--queue", "N", "QUEUE", BT_OPT_U32, AT(queue_max),
+      "requests that wait for a place; more are told 429 (default: 128)", false },
+    { "Serving", "--threads-http", "N", "THREADS_HTTP", BT_OPT_U32, AT(n_connections),
+      "connections at once, a thread each (default: 256)", false },
+    { "Serving", "-to, --timeout", "SECONDS", "TIMEOUT", BT_OPT_U32, AT(timeout_s),
+      "for a client to send its request or take its answer (default: 60)", false },
+    { "Serving", "--sse-ping-interval", "SECONDS", "SSE_PING_INTERVAL", BT_OPT_I32,
+      AT(ping_interval_s), "comment lines in silent streams; -1: none (default: 30)", false },
+    { "Serving", "--grace", "SECONDS", "GRACE", BT_OPT_U32, AT(grace_s),
+      "after SIGTERM, for requests in work to finish (default: 10)", false },
+    { "Serving", "--chat-template", "NAME", "CHAT_TEMPLATE", BT_OPT_TEXT, AT(chat_template),
+      "chat format by name, such as chatml, or template text (default: the model's)", false },
+    { "Serving", "--no-ui", NULL, "NO_UI", BT_OPT_FLAG, AT(no_ui), "no page at /", false },
+    { "Access", "--api-key", "KEY[,KEY...]", "API_KEY", BT_OPT_TEXT, AT(api_keys),
+      "keys that clients must give (default: none is asked for)", false },
+    { "Access", "--api-key-file", "FILE", "API_KEY_FILE", BT_OPT_TEXT, AT(api_key_file),
+      "the same, one a line", false },
+    { "Access", "--cors-origins", "ORIGIN[,...]", "CORS_ORIGINS", BT_OPT_TEXT, AT(cors_origins),
+      "web pages that may use the server; *: any (default: its own and this machine's)", false },
+    { 0 }
+};
+
+static const bt_option context_table[] = {
+    { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
+      "KV positions, shared by all requests; 0: what the model was trained for, as far as half "
+      "of the free memory goes (default: 0)", false },
+    { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
+      "tokens of all requests in a step (default: 2048)", false },
+    { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
+      "tokens of one prompt in a step (default: 512)", false },
+    { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
+      "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
+    { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
+      "type of cached values (default: f16)", false },
+    { 0 }
+};
+
+static const bt_option prefill_table[] = {
+    { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
+      AT(workers), "workers that prefill for this server (default: none)", false },
+    { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
+      "prompts in flight per worker (default: what it offers)", false },
+    { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
+      AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
+    { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
+      AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
+    { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
+      "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
+    { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
+      "key shared with the workers; turns on TLS 1.3", false },
+    { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
+      "socket buffers (default: the kernel's tuning)", false },
+    { 0 }
+};
+
+static const bt_option sampling_table[] = {
+    { "Sampling, when a request does not say", "-n, --predict, --n-predict", "N", "N_PREDICT",
+      BT_OPT_I32, AT(n_predict), "tokens to generate; -1: until the context is full (default: -1)",
+      false },
+    { "Sampling, when a request does not say", "--temp, --temperature", "X", "TEMP", BT_OPT_F32,
+      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false },
+    { "Sampling, when a request does not say", "--top-k", "N", "TOP_K", BT_OPT_I32,
+      AT(sampling.top_k), "0: off (default: 40)", false },
+    { "Sampling, when a request does not say", "--top-p", "X", "TOP_P", BT_OPT_F32,
+      AT(sampling.top_p), "1: off (default: 0.95)", false },
+    { "Sampling, when a request does not say", "--min-p", "X", "MIN_P", BT_OPT_F32,
+      AT(sampling.min_p), "0: off (default: 0.05)", false },
+    { "Sampling, when a request does not say", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed),
+      "-1: random (default: -1)", false },
+    { "Sampling, when a request does not say", "--repeat-penalty", "X", "REPEAT_PENALTY",
+      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false },
+    { "Sampling, when a request does not say", "--repeat-last-n", "N", "REPEAT_LAST_N",
+      BT_OPT_I32, AT(sampling.penalty_last_n),
+      "tokens that penalties look back; -1: all (default: 64)", false },
+    { "Sampling, when a request does not say", "--presence-penalty", "X", "PRESENCE_PENALTY",
+      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false },
+    { "Sampling, when a request does not say", "--frequency-penalty", "X", "FREQUENCY_PENALTY",
+      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false },
+    { 0 }
+};
+
+/* ---- signals: through a pipe, so that one place waits ---- */
+
+static int signal_pipe[2] = { -1, -1 };
+
+enum { STOP = 's', LOADED = 'l', FAILED = 'f' };
+
+static void tell(char what)
+{
+    const int saved = errno;
+    if (write(signal_pipe[1], &what, 1) < 0) {
+        /* A full pipe has more in it than anybody needs. */
+    }
+    errno = saved;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    tell(STOP);
+}
+
+static bool catch_signals(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    (void)sigemptyset(&action.sa_mask);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    return pipe(signal_pipe) == 0 && sigaction(SIGTERM, &action, NULL) == 0 &&
+           sigaction(SIGINT, &action, NULL) == 0;
+}
+
+/* 0 after timeout_ms (-1: never). */
+static char next_news(int timeout_ms)
+{
+    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
+    char byte = 0;
+    if (poll(&p, 1, timeout_ms) > 0 && read(signal_pipe[0], &byte, 1) == 1) {
+        return byte;
+    }
+    return 0;
+}
+
+/* ---- what is loaded ---- */
+
+typedef struct {
+    const options *o;
+    bt_server     *server;
+    bt_type        type_k, type_v;
+    uint32_t       min_tokens;
+    bt_setup       setup;
+    bt_engine     *engine;
+    bt_prefill    *prefill;
+    bt_chat_format *chat;
+    bt_error       chat_error;
+    char           alias[256], context_reason[160];
+} state;
+
+static const char *file_type_name(const bt_gguf *file)
+{
+    static const struct { uint32_t id; const char *name; } names[] = {
+        { 0, "F32" },     { 1, "F16" },     { 2, "Q4_0" },    { 3, "Q4_1" },    { 7, "Q8_0" },
+        { 8, "Q5_0" },    { 9, "Q5_1" },    { 10, "Q2_K" },   { 11, "Q3_K_S" }, { 12, "Q3_K_M" },
+        { 13, "Q3_K_L" }, { 14, "Q4_K_S" }, { 15, "Q4_K_M" }, { 16, "Q5_K_S" }, { 17, "Q5_K_M" },
+        { 18, "Q6_K" },   { 25, "IQ4_NL" }, { 30, "IQ4_XS" }, { 32, "BF16" },   { 38, "MXFP4" },
+    };
+    uint32_t id = UINT32_MAX;
+    if (bt_gguf_opt_u32(file, "general.file_type", UINT32_MAX, &id, NULL) != BT_OK) {
+        return "";
+    }
+    for (size_t i = 0; i < BT_LEN(names); i++) {
+        if (names[i].id == id) {
+            return names[i].name;
+        }
+    }
+    return "";
+}
+
+/* Physical memory, in bytes; 0 when the system does not tell. */
+static uint64_t memory_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+}
+
+/* -c 0: the trained context, as long as its KV fits half of what the weights leave. */
+static uint32_t choose_context(state *s)
+{
+    const bt_model_config *c = bt_model_config_of(s->setup.model);
+    const uint32_t trained = c->n_ctx_train ? c->n_ctx_train : CONTEXT_MIN;
+    const uint64_t each = bt_model_kv_token_bytes(c, s->type_k, s->type_v);
+    const uint64_t memory = memory_bytes();
+    if (s->o->n_ctx > 0) {
+        snprintf(s->context_reason, sizeof s->context_reason, "given");
+        return s->o->n_ctx;
+    }
+    const uint64_t free_bytes = memory > c->weight_bytes ? memory - c->weight_bytes : 0;
+    const uint64_t fits = each ? free_bytes / 2 / each : trained;
+    if (memory == 0 || fits >= trained) {
+        snprintf(s->context_reason, sizeof s->context_reason, "what the model was trained for");
+        return trained;
+    }
+    snprintf(s->context_reason, sizeof s->context_reason,
+             "half of the memory that the weights leave; the model was trained for %u", trained);
+    const uint64_t whole_pages = fits / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
+    return whole_pages < CONTEXT_MIN ? CONTEXT_MIN : (uint32_t)whole_pages;
+}
+
+static bt_status open_engine(state *s, bt_error *err)
+{
+    const options *o = s->o;
+    const bt_engine_options engine = {
+        .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
+        .n_parallel = o->n_parallel, .n_ctx = choose_context(s), .n_batch = o->n_batch,
+        .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
+        .queue_max = o->queue_max,
+    };
+    return bt_engine_create(&engine, &s->engine, err);
+}
+
+static bt_status open_workers(state *s, bt_error *err)
+{
+    const options *o = s->o;
+    if (!o->workers) {
+        return BT_OK;
+    }
+    const bt_prefill_options prefill = {
+        .addresses = o->workers, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
+        .n_prefill_chunk = o->n_prefill_chunk,
+        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .link = { .key_file = o->key_file,
+                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
+                                                              : UINT32_MAX },
+    };
+    return bt_prefill_open(&prefill, s->engine, &s->prefill, err);
+}
+
+/* The file's name without folder and ending. */
+static void choose_alias(state *s)
+{
+    if (s->o->alias) {
+        snprintf(s->alias, sizeof s->alias, "%s", s->o->alias);
+        return;
+    }
+    const char *slash = strrchr(s->setup.path, '/');
+    snprintf(s->alias, sizeof s->alias, "%.255s", slash ? slash + 1 : s->setup.path);
+    char *dot = strrchr(s->alias, '.');
+    if (dot && strcmp(dot, ".gguf") == 0) {
+        *dot = '\0';
+    }
+}
+
+static void print_values(const state *s)
+{
+    const options *o = s->o;
+    const bt_engine_options *e = bt_engine_options_of(s->engine);
+    const double kv = (double)bt_model_kv_token_bytes(bt_model_config_of(s->setup.model),
+                                                      s->type_k, s->type_v) * e->n_ctx;
+    printf("model %s (%s), named %s\n", s->setup.path,
+           bt_model_config_of(s->setup.model)->architecture, s->alias);
+    printf("context %u tokens (%s), KV %s/%s up to %.1f MiB\n", e->n_ctx, s->context_reason,
+           o->type_k, o->type_v, kv / 1048576);
+    printf("parallel %u, queue %u, batch %u, chunk %u, keys %s, chat format %s\n", e->n_parallel,
+           o->queue_max, e->n_batch, e->n_prefill_chunk,
+           o->api_keys || o->api_key_file ? "asked for" : "none",
+           s->chat ? bt_chat_format_name(s->chat) : "none");
+    if (o->workers) {
+        printf("prefill on %s, from %s tokens on, policy %s, key %s\n", o->workers, o->min_tokens,
+               o->policy, o->key_file ? "yes" : "none");
+    }
+    if (!s->chat) {
+        printf("chat is refused: %s\n", s->chat_error.text);
+    }
+}
+
+/* On its own thread, so that signals are heard meanwhile. */
+static void *load(void *context)
+{
+    state *s = context;
+    bt_error err = { 0 };
+    const double begun = bt_clock_ms();
+    if (!bt_setup_open(&s->o->setup, true, &s->setup)) {
+        tell(FAILED);
+        return NULL;
+    }
+    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        tell(FAILED);
+        return NULL;
+    }
+    /* A model that cannot chat can still complete; the sentence is told to whoever chats. */
+    if (bt_chat_format_create(s->setup.file, s->setup.tokenizer, s->o->chat_template, &s->chat,
+                              &s->chat_error) != BT_OK) {
+        s->chat = NULL;
+    }
+    choose_alias(s);
+    const bt_serving serving = {
+        .engine = s->engine, .prefill = s->prefill, .tokenizer = s->setup.tokenizer,
+        .chat = s->chat, .chat_reason = s->chat_error.text,
+        .config = bt_model_config_of(s->setup.model), .alias = s->alias,
+        .model_path = s->setup.path, .file_type = file_type_name(s->setup.file),
+    };
+    bt_server_set_ready(s->server, &serving);
+    print_values(s);
+    printf("ready on http://%s after %.1f s\n", bt_server_address(s->server),
+           (bt_clock_ms() - begun) / 1e3);
+    (void)fflush(stdout);
+    tell(LOADED);
+    return NULL;
+}
+
+static void unload(state *s)
+{
+    bt_prefill_stop(s->prefill);
+    bt_engine_destroy(s->engine);
+    bt_prefill_close(s->prefill);
+    bt_chat_format_destroy(s->chat);
+    bt_setup_close(&s->setup);
+}
+
+/* ---- serving ---- */
+
+static void *stop_server(void *context)
+{
+    const state *s = context;
+    bt_server_stop(s->server, s->o->grace_s * 1000);
+    tell(LOADED);
+    return NULL;
+}
+
+/* Lets requests finish; a second signal does not wait for them. */
+static void stop(state *s)
+{
+    pthread_t thread;
+    printf("stopping: requests in work have %u s\n", s->o->grace_s);
+    (void)fflush(stdout);
+    if (pthread_create(&thread, NULL, stop_server, s) != 0) {
+        bt_server_stop(s->server, 0);
+        return;
+    }
+    if (next_news(-1) == STOP) {
+        bt_server_hurry(s->server);
+    }
+    pthread_join(thread, NULL);
+}
+
+static int serve(state *s)
+{
+    pthread_t loader;
+    bt_error err = { 0 };
+    const options *o = s->o;
+    const bt_server_options server = {
+        .host = o->host, .port = o->port, .api_keys = o->api_keys,
+        .api_key_file = o->api_key_file, .cors_origins = o->cors_origins,
+        .n_connections = o->n_connections, .timeout_s = o->timeout_s,
+        .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->sampling,
+        .n_predict = o->n_predict,
+        .policy = strcmp(o->policy, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK,
+    };
+    if (!catch_signals()) {
+        return bt_cli_say_error("no pipe for signals: %s", strerror(errno));
+    }
+    if (bt_server_start(&server, &s->server, &err) != BT_OK) {
+        return bt_cli_say_error("%s", err.text);
+    }
+    printf("listening on http://%s\n", bt_server_address(s->server));
+    (void)fflush(stdout);
+    if (pthread_create(&loader, NULL, load, s) != 0) {
+        bt_server_destroy(s->server);
+        return bt_cli_say_error("no thread to load the model");
+    }
+    char news = next_news(-1);
+    if (news == STOP) {
+        /* Loading cannot be interrupted; nothing of it outlives the process. */
+        bt_server_stop(s->server, 0);
+        _exit(0);
+    }
+    pthread_join(loader, NULL);
+    if (news == LOADED) {
+        next_news(-1);
+        stop(s);
+    } else {
+        bt_server_stop(s->server, 0);
+    }
+    unload(s);
+    bt_server_destroy(s->server);
+    return news == LOADED ? 0 : 1;
+}
+
+/* ---- options ---- */
+
+static bool find_type(const char *name, const char *option, bt_type *ret_type)
+{
+    const bt_type_info *info = bt_type_find_name(name);
+    if (!info || !info->can_encode) {
+        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
+        return false;
+    }
+    *ret_type = info->id;
+    return true;
+}
+
+static bool in_range(const char *name, uint32_t value, uint32_t min, uint32_t max)
+{
+    if (value < min || value > max) {
+        bt_cli_usage_error("%s is %u, but must be %u to %u", name, value, min, max);
+        return false;
+    }
+    return true;
+}
+
+static bool read_min_tokens(const char *text, uint32_t *ret_value)
+{
+    uint64_t value = 0;
+    if (strcmp(text, "auto") == 0) {
+        *ret_value = BT_PREFILL_MIN_AUTO;
+        return true;
+    }
+    for (const char *c = text; *c; c++) {
+        if (*c < '0' || *c > '9' || value > BT_CONTEXT_MAX) {
+            value = UINT64_MAX;
+            break;
+        }
+        value = value * 10 + (uint64_t)(*c - '0');
+    }
+    if (text[0] == '\0' || value > BT_CONTEXT_MAX) {
+        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
+                           text);
+        return false;
+    }
+    *ret_value = (uint32_t)value;
+    return true;
+}
+
+static int run(const void *given, int n_rest, char **rest)
+{
+    options o = *(const options *)given;
+    state s = { .o = &o };
+    if (n_rest > 0) {
+        return bt_cli_usage_error("'%s': baton serve takes options only", rest[0]);
+    }
+    if (!in_range("--port", o.port, 0, 65535) ||
+        !in_range("--parallel", o.n_parallel, 1, BT_PARALLEL_MAX) ||
+        !in_range("--queue", o.queue_max, 1, 65536) ||
+        !in_range("--threads-http", o.n_connections, 1, 65536) ||
+        !in_range("--timeout", o.timeout_s, 1, 86400) ||
+        !in_range("--grace", o.grace_s, 0, 86400) ||
+        !in_range("--ctx-size", o.n_ctx, 0, BT_CONTEXT_MAX) ||
+        !in_range("--batch-size", o.n_batch, 1, BT_STEP_ROWS_MAX) ||
+        !in_range("--ubatch-size", o.chunk, 1, BT_STEP_ROWS_MAX) ||
+        !find_type(o.type_k, "-ctk", &s.type_k) || !find_type(o.type_v, "-ctv", &s.type_v) ||
+        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        return 2;
+    }
+    if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {
+        return bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail",
+                                  o.policy);
+    }
+    o.chunk = o.chunk < o.n_batch ? o.chunk : o.n_batch;
+    o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */
+    return serve(&s);
+}
+
+static const options defaults = {
+    .host = "127.0.0.1", .port = 8080, .n_connections = 256, .timeout_s = 60,
+    .grace_s = GRACE_DEFAULT_S, .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30,
+    .n_parallel = PARALLEL_DEFAULT, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback",
+    .n_predict = -1, .seed = -1,
+    /* As bt_sampler_defaults(), which a constant cannot call. */
+    .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,
+                  .min_p = 0.05f, .min_keep = 0, .penalty_last_n = 64, .penalty_repeat = 1.0f },
+};
+
+const bt_verb bt_verb_serve = {
+        .name = "serve",
+        .summary = "HTTP server with a page; prefills here or on workers",
+        .usage = "baton serve [-m FILE] [--host HOST] [--port N] [--prefill-device HOST:PORT] "
+                 "[options]",
+        .example = "baton serve -m model.gguf --prefill-device spark:7070 --key-file key",
+        .options_size = sizeof(options),
+        .defaults = &defaults,
+        .tables = {serving_table, context_table, prefill_table, sampling_table,
+                   bt_setup_option_table},
+        .run = run,
+};
