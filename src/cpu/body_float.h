@@ -33,10 +33,12 @@ BT_INLINE vf load_weights(bt_type type, const uint8_t *at, size_t strip_size, ui
            : type == BT_TYPE_F16 ? vf_from_f16(from) : vf_from_bf16(from);
 }
 
-BT_INLINE void store_plain(const float_job *job, uint32_t row, uint32_t out, uint32_t out_last, vf acc)
+BT_INLINE void store_plain(const float_job *job, uint32_t row, uint32_t out, uint32_t out_last,
+                           vf acc)
 {
     float         *y = job->y + row * job->y_stride + out;
-    const uint32_t n = out_last - out;
+    /* The last vectors of a tile may lie in the strip's padding. */
+    const uint32_t n = out < out_last ? out_last - out : 0;
 
     if (job->bias) {
         acc = vf_add(acc, vf_load_part(job->bias + out, n));

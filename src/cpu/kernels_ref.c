@@ -12,7 +12,7 @@
 
 enum { CHUNK = 256, ROWS_AT_ONCE = 16 };    /* a multiple of every block; see dot_rows() */
 
-/* ---- Weights ---------------------------------------------------------------------------------- */
+/* ---- Weights ------------------------------------------------------------------------------- */
 
 static size_t pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in)
 {
@@ -126,7 +126,7 @@ static void decode_row(bt_type type, const void *rows, uint32_t n_in, uint32_t i
     decode_part(type, row_of(type, rows, n_in, index), 0, n_in, to);
 }
 
-/* ---- One row ---------------------------------------------------------------------------------- */
+/* ---- One row ------------------------------------------------------------------------------- */
 
 static void rmsnorm(float *y, const float *x, const float *w, uint32_t n, float eps)
 {
@@ -160,11 +160,12 @@ static double silu(double x)
     return x / (1.0 + exp(-x));
 }
 
+/* x (1 + tanh t) / 2 in the form that does not cancel for negative t. */
 static double gelu_tanh(double x)
 {
     const double root_2_over_pi = 0.79788456080286535588;
 
-    return 0.5 * x * (1.0 + tanh(root_2_over_pi * (x + 0.044715 * x * x * x)));
+    return x / (1.0 + exp(-2.0 * root_2_over_pi * (x + 0.044715 * x * x * x)));
 }
 
 static void glu(float *y, const float *gate, const float *up, uint32_t n, bt_activation act)
@@ -203,7 +204,7 @@ static void kv_store(bt_type type, const float *x, void *to, uint32_t n)
     BT_ASSERT(status == BT_OK);
 }
 
-/* ---- Attention -------------------------------------------------------------------------------- */
+/* ---- Attention ----------------------------------------------------------------------------- */
 
 static const uint8_t *cached_row(const bt_cpu_attention *a, uint32_t position, size_t offset,
                                  size_t row_bytes)

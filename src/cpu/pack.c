@@ -74,7 +74,7 @@ bt_pack_strip bt_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in)
     return at;
 }
 
-/* ---- One block's codes, spread into bytes ------------------------------------------------------ */
+/* ---- One block's codes, spread into bytes --------------------------------------------------- */
 
 static void spread_nibbles(const uint8_t from[16], uint8_t codes[32])
 {
@@ -176,7 +176,7 @@ static void spread(bt_type type, const uint8_t *block, unsigned j, uint8_t codes
     }
 }
 
-/* ---- Folding into the strip -------------------------------------------------------------------- */
+/* ---- Folding into the strip ----------------------------------------------------------------- */
 
 static uint32_t word_of(const uint8_t codes[32], unsigned step)
 {
@@ -247,7 +247,7 @@ static void fold(bt_pack_codes kind, const uint8_t codes[32], uint8_t *to)
     }
 }
 
-/* ---- Scales ------------------------------------------------------------------------------------ */
+/* ---- Scales --------------------------------------------------------------------------------- */
 
 static void pack_small_scale(bt_type type, const uint8_t *block, unsigned lane, size_t b,
                              const bt_pack_strip *at, uint8_t *strip)
@@ -313,7 +313,7 @@ static void pack_record_scales(bt_type type, const uint8_t *block, unsigned lane
     }
 }
 
-/* ---- Strips ------------------------------------------------------------------------------------ */
+/* ---- Strips --------------------------------------------------------------------------------- */
 
 static void pack_plain_lane(uint32_t value_bytes, const uint8_t *row, uint32_t n_in, unsigned lane,
                             uint8_t *strip)

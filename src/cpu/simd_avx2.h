@@ -17,7 +17,7 @@ typedef __m256  vf;
 typedef __m256i vi;
 typedef __m256d vd;
 
-/* ---- f32 --------------------------------------------------------------------------------------- */
+/* ---- f32 ------------------------------------------------------------------------------------ */
 
 BT_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 BT_INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
@@ -122,7 +122,7 @@ BT_INLINE void transpose_tile(const float *from, size_t stride, float *to, size_
     }
 }
 
-/* ---- f64 --------------------------------------------------------------------------------------- */
+/* ---- f64 ------------------------------------------------------------------------------------ */
 
 BT_INLINE vd vd_zero(void) { return _mm256_setzero_pd(); }
 BT_INLINE vd vd_low(vf v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
@@ -135,7 +135,7 @@ BT_INLINE double vd_sum(vd v)
     return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
 }
 
-/* ---- Stored numbers ----------------------------------------------------------------------------- */
+/* ---- Stored numbers -------------------------------------------------------------------------- */
 
 BT_INLINE vf vf_from_f16(const void *p)
 {
@@ -192,7 +192,7 @@ BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
 }
 
-/* ---- Integers ----------------------------------------------------------------------------------- */
+/* ---- Integers -------------------------------------------------------------------------------- */
 
 BT_INLINE vi vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 BT_INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
