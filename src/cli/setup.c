@@ -134,3 +134,32 @@ void bt_setup_close(bt_setup *s)
     bt_gguf_close(s->file);
     *s = (bt_setup){ 0 };
 }
+
+bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type)
+{
+    const bt_type_info *info = bt_type_find_name(name);
+    if (!info || !info->can_encode) {
+        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
+        return false;
+    }
+    *ret_type = info->id;
+    return true;
+}
+
+uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v)
+{
+    enum { LEAST = 512 };
+    const bt_model_config *c = bt_model_config_of(s->model);
+    if (wanted > 0) {
+        return wanted;
+    }
+    const uint32_t trained = c->n_ctx_train > LEAST ? c->n_ctx_train : LEAST;
+    const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const uint64_t memory = n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
+    const uint64_t each = bt_model_kv_token_bytes(c, type_k, type_v);
+    if (memory <= c->weight_bytes || each == 0) {
+        return trained < BT_CONTEXT_MAX ? trained : BT_CONTEXT_MAX;
+    }
+    const uint64_t fits = (memory - c->weight_bytes) / 2 / each;
+    return fits < LEAST ? LEAST : fits < trained ? (uint32_t)fits : trained;
+}

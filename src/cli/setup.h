@@ -35,6 +35,11 @@ typedef struct {
 /* Without -m: the cached model of `make demo`, or an error that says how to get one. */
 bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup);
 void bt_setup_close(bt_setup *s);
+/* The type of a KV cache by name; false: said on standard error, naming `option`. */
+bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type);
+/* Positions for `wanted` 0: what the model was trained for, as far as half of the memory that the
+ * weights leave goes; else `wanted`. */
+uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v);
 /* Where downloaded models live: $XDG_CACHE_HOME/baton or ~/.cache/baton (macOS: ~/Library/Caches/baton). */
 bool bt_setup_cache_path(const char *name, char *to, size_t capacity);
 

@@ -1,0 +1,447 @@
+/* baton run - one prompt, or a conversation in the terminal.
+ *
+ *   -p, -f, --tokens   a prompt: one answer to standard output, then exit
+ *   none of these      a conversation (chat format of the model)
+ *   --chat             -p or -f is what a user says, put into the chat format
+ *
+ * A prompt is raw text to be continued unless --chat is given; BOS is added as the model asks, and
+ * texts of control tokens in it become those tokens. Only the answer is printed.
+ *
+ * --json prints one object instead (docs/cli.md has the fields):
+ *   {"tokens":[..],"text":"..","finish_reason":"stop"|"length","stopped_by":..,"truncated":..,
+ *    "seed":..,"timings":{..},"prefill":{..}}
+ *
+ * Exit: 0; 1 when it failed; 2 for wrong use; 130 when Ctrl-C stopped the answer. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/memory.h"
+#include "cli/run_private.h"
+#include "serve/shape.h"
+
+enum {
+    BATCH_DEFAULT = 2048,
+    CHUNK_DEFAULT = 512,
+    CONNECT_MS = 3000,                 /* for a worker to be ready before the first prompt */
+    CONNECT_POLL_MS = 5,
+    INTERRUPTED = 130
+};
+
+#define AT(field) offsetof(bt_run_verb_options, field)
+
+static const bt_option prompt_table[] = {
+    { "Prompt", "-p, --prompt", "TEXT", NULL, BT_OPT_TEXT, AT(prompt),
+      "raw text to be continued (without a prompt: a conversation)", false },
+    { "Prompt", "-f, --file", "FILE", NULL, BT_OPT_TEXT, AT(file),
+      "the same from a file; - is standard input", false },
+    { "Prompt", "--tokens", "LIST", NULL, BT_OPT_TEXT, AT(tokens),
+      "the same as token ids, separated by commas", false },
+    { "Prompt", "-cnv, --chat, --conversation", NULL, NULL, BT_OPT_FLAG, AT(chat),
+      "-p or -f is a user's message in the model's chat format", false },
+    { "Prompt", "-no-cnv, --raw", NULL, NULL, BT_OPT_FLAG, AT(raw),
+      "-p or -f is raw text, which is the default", false },
+    { "Prompt", "-sys, --system", "TEXT", NULL, BT_OPT_TEXT, AT(system),
+      "system message of the conversation", false },
+    { "Prompt", "--chat-template", "NAME", "CHAT_TEMPLATE", BT_OPT_TEXT, AT(chat_template),
+      "chat format by name, such as chatml, or template text (default: the model's)", false },
+    { "Answer", "-n, --predict, --n-predict", "N", "N_PREDICT", BT_OPT_I32, AT(n_predict),
+      "tokens at most; -1: until the context is full (default: -1)", false },
+    { "Answer", "--ignore-eos", NULL, NULL, BT_OPT_FLAG, AT(ignore_eos),
+      "never draw a token that ends the answer", false },
+    { "Answer", "--stop", "TEXT", NULL, BT_OPT_TEXT, AT(stop), "ends the answer; not shown",
+      false },
+    { "Answer", "-sp, --special", NULL, NULL, BT_OPT_FLAG, AT(special),
+      "show control tokens as text", false },
+    { "Answer", "--json", NULL, NULL, BT_OPT_FLAG, AT(json),
+      "one JSON object on standard output at the end", false },
+    { "Answer", "-q, --quiet", NULL, NULL, BT_OPT_FLAG, AT(quiet),
+      "no line about speed on standard error", false },
+    { 0 }
+};
+
+static const bt_option sampling_table[] = {
+    { "Sampling", "--temp, --temperature", "X", "TEMP", BT_OPT_F32, AT(sampling.temperature),
+      "0: always the most likely token (default: 0.8)", false },
+    { "Sampling", "--top-k", "N", "TOP_K", BT_OPT_I32, AT(sampling.top_k),
+      "0: off (default: 40)", false },
+    { "Sampling", "--top-p", "X", "TOP_P", BT_OPT_F32, AT(sampling.top_p),
+      "1: off (default: 0.95)", false },
+    { "Sampling", "--min-p", "X", "MIN_P", BT_OPT_F32, AT(sampling.min_p),
+      "0: off (default: 0.05)", false },
+    { "Sampling", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed), "-1: random (default: -1)",
+      false },
+    { "Sampling", "--repeat-penalty", "X", "REPEAT_PENALTY", BT_OPT_F32,
+      AT(sampling.penalty_repeat), "1: off (default: 1)", false },
+    { "Sampling", "--repeat-last-n", "N", "REPEAT_LAST_N", BT_OPT_I32,
+      AT(sampling.penalty_last_n), "tokens that penalties look back; -1: all (default: 64)", false },
+    { "Sampling", "--presence-penalty", "X", "PRESENCE_PENALTY", BT_OPT_F32,
+      AT(sampling.penalty_presence), "0: off (default: 0)", false },
+    { "Sampling", "--frequency-penalty", "X", "FREQUENCY_PENALTY", BT_OPT_F32,
+      AT(sampling.penalty_frequency), "0: off (default: 0)", false },
+    { 0 }
+};
+
+static const bt_option context_table[] = {
+    { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
+      "KV positions; 0: what the model was trained for, as far as half of the free memory goes "
+      "(default: 0)", false },
+    { "Context", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
+      "sequences at once (default: 1)", false },
+    { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
+      "tokens in a step (default: 2048)", false },
+    { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
+      "tokens of one prompt in a step (default: 512)", false },
+    { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
+      "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
+    { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
+      "type of cached values (default: f16)", false },
+    { 0 }
+};
+
+static const bt_option prefill_table[] = {
+    { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
+      AT(workers), "workers that prefill the prompt (default: none)", false },
+    { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
+      "prompts in flight per worker (default: what it offers)", false },
+    { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
+      AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
+    { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
+      AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
+    { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
+      "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
+    { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
+      "key shared with the workers; turns on TLS 1.3", false },
+    { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
+      "socket buffers (default: the kernel's tuning)", false },
+    { 0 }
+};
+
+/* ---- opening ---- */
+
+static bt_status open_engine(bt_run_session *s, bt_error *err)
+{
+    const bt_run_verb_options *o = s->o;
+    const bt_engine_options engine = {
+        .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
+        .n_parallel = o->n_parallel,
+        .n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v),
+        .n_batch = o->n_batch, .n_prefill_chunk = o->chunk, .type_k = s->type_k,
+        .type_v = s->type_v, .queue_max = 1,
+    };
+    return bt_engine_create(&engine, &s->engine, err);
+}
+
+/* A worker counts as tried once it is ready or has said why not. */
+static bool all_tried(const bt_prefill *p)
+{
+    bt_prefill_status all;
+    bt_prefill_status_get(p, &all);
+    for (uint32_t i = 0; i < all.n_workers && all.n_ready == 0; i++) {
+        bt_prefill_worker_status one;
+        bt_prefill_worker_status_get(p, i, &one);
+        if (one.reason[0] == '\0') {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bt_status open_workers(bt_run_session *s, bt_error *err)
+{
+    const bt_run_verb_options *o = s->o;
+    if (!o->workers) {
+        return BT_OK;
+    }
+    const bt_prefill_options prefill = {
+        .addresses = o->workers, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
+        .n_prefill_chunk = o->n_prefill_chunk,
+        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .link = { .key_file = o->key_file,
+                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
+                                                              : UINT32_MAX },
+    };
+    BT_TRY(bt_prefill_open(&prefill, s->engine, &s->prefill, err));
+    for (uint32_t ms = 0; ms < CONNECT_MS && !all_tried(s->prefill); ms += CONNECT_POLL_MS) {
+        bt_clock_sleep_ms(CONNECT_POLL_MS);
+    }
+    return BT_OK;
+}
+
+static bool open_session(bt_run_session *s)
+{
+    bt_error err = { 0 };
+    if (!bt_setup_open(&s->o->setup, true, &s->setup)) {
+        return false;
+    }
+    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    return true;
+}
+
+static void close_session(bt_run_session *s)
+{
+    bt_prefill_stop(s->prefill);
+    bt_engine_destroy(s->engine);
+    bt_prefill_close(s->prefill);
+    bt_chat_format_destroy(s->chat);
+    bt_setup_close(&s->setup);
+}
+
+/* ---- the prompt ---- */
+
+static bool read_file(const char *path, bt_buf *to)
+{
+    const bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    if (!file) {
+        bt_cli_say_error("'%s' cannot be opened: %s", path, strerror(errno));
+        return false;
+    }
+    char part[16384];
+    size_t n;
+    while ((n = fread(part, 1, sizeof part, file)) > 0) {
+        bt_buf_put(to, part, n);
+    }
+    const bool failed = ferror(file) != 0;
+    if (!standard) {
+        (void)fclose(file);
+    }
+    if (failed || bt_buf_status(to) != BT_OK) {
+        bt_cli_say_error("'%s' cannot be read, or is longer than %u bytes", path,
+                         BT_RENDERED_BYTES_MAX);
+        return false;
+    }
+    return true;
+}
+
+static bool parse_tokens(const char *list, bt_tokens *to)
+{
+    for (const char *at = list; *at;) {
+        char *end;
+        errno = 0;
+        const unsigned long v = strtoul(at, &end, 10);
+        const char *after = end + strspn(end, " \n");
+        if (*at == '-' || end == at || errno != 0 || v > UINT32_MAX || (*after && *after != ',')) {
+            bt_cli_usage_error("--tokens: '%.20s' is not a list of token ids separated by commas",
+                               at);
+            return false;
+        }
+        if (bt_tokens_push(to, (uint32_t)v) != BT_OK) {
+            bt_cli_say_error("no memory for the prompt");
+            return false;
+        }
+        at = *after ? after + 1 : after;
+    }
+    return true;
+}
+
+static bool encode_chat(bt_run_session *s, const char *text, size_t size, bt_tokens *to)
+{
+    const char *system = s->o->system;
+    const bt_chat_message messages[2] = {
+        { .role = "system", .content = system, .content_size = system ? strlen(system) : 0 },
+        { .role = "user", .content = text, .content_size = size },
+    };
+    return bt_run_render(s, system ? messages : messages + 1, system ? 2 : 1, to);
+}
+
+static bool make_prompt(bt_run_session *s, bt_tokens *to)
+{
+    const bt_run_verb_options *o = s->o;
+    if (o->tokens) {
+        return parse_tokens(o->tokens, to);
+    }
+    bt_buf text;
+    bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
+    bool ok = true;
+    if (o->file) {
+        ok = read_file(o->file, &text);
+    } else {
+        bt_buf_puts(&text, o->prompt);
+    }
+    if (ok && o->chat) {
+        ok = encode_chat(s, bt_buf_text(&text), text.size, to);
+    } else if (ok) {
+        const bt_encode_options how = { .add_special = true, .parse_special = true };
+        bt_error err = { 0 };
+        ok = bt_tokenizer_encode(s->setup.tokenizer, bt_buf_text(&text), text.size, &how, to,
+                                 &err) == BT_OK;
+        if (!ok) {
+            bt_cli_say_error("%s", err.text);
+        }
+    }
+    bt_buf_done(&text);
+    return ok;
+}
+
+/* ---- one answer ---- */
+
+static const char *stopped_by(bt_finish finish)
+{
+    switch (finish) {
+    case BT_FINISH_EOG: return "eos";
+    case BT_FINISH_STOP: return "word";
+    case BT_FINISH_CONTEXT: return "context";
+    case BT_FINISH_LENGTH: return "limit";
+    default: return "none";
+    }
+}
+
+static bool print_json(const bt_run_answer *a)
+{
+    bt_buf text;
+    bt_json_writer w;
+    bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
+    bt_json_writer_init(&w, &text);
+    bt_json_open(&w, NULL, '{');
+    bt_json_open(&w, "tokens", '[');
+    for (size_t i = 0; i < a->tokens.count; i++) {
+        bt_json_natural(&w, NULL, a->tokens.ids[i]);
+    }
+    bt_json_close(&w, ']');
+    bt_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
+    bt_json_string(&w, "finish_reason", bt_shape_finish(a->finish));
+    bt_json_string(&w, "stopped_by", stopped_by(a->finish));
+    bt_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
+    bt_json_natural(&w, "seed", a->seed);
+    bt_shape_timings(&w, "timings", &a->stats);
+    bt_shape_prefill(&w, "prefill", &a->stats.prefill);
+    bt_json_close(&w, '}');
+    const bool ok = bt_buf_status(&text) == BT_OK;
+    if (ok) {
+        puts(bt_buf_text(&text));
+    }
+    bt_buf_done(&text);
+    return ok;
+}
+
+static int show_answer(const bt_run_session *s, const bt_run_answer *a)
+{
+    if (!s->o->json && a->tokens.count > 0) {
+        putchar('\n');
+    }
+    if (a->finish == BT_FINISH_ERROR || a->status == BT_E_NOMEM) {
+        return bt_cli_say_error("%s", a->message[0] ? a->message : "out of memory");
+    }
+    if (a->finish == BT_FINISH_CANCELLED) {
+        return INTERRUPTED;
+    }
+    if (s->o->json) {
+        return print_json(a) ? 0 : bt_cli_say_error("out of memory");
+    }
+    if (a->finish == BT_FINISH_CONTEXT) {
+        fprintf(stderr, "[%s]\n", a->message);
+    }
+    if (!s->o->quiet) {
+        bt_run_say_speed(a);
+    }
+    return 0;
+}
+
+static int run_once(bt_run_session *s)
+{
+    bt_tokens prompt;
+    bt_run_answer a;
+    int code = 1;
+    bt_tokens_init(&prompt);
+    bt_run_answer_init(&a);
+    if (make_prompt(s, &prompt)) {
+        code = bt_run_ask(s, &prompt, !s->o->json, &a) ? show_answer(s, &a)
+                                                       : bt_cli_say_error("%s", a.message);
+    }
+    bt_run_answer_done(&a);
+    bt_tokens_done(&prompt);
+    return code;
+}
+
+/* ---- options ---- */
+
+static bool read_min_tokens(const char *text, uint32_t *ret_value)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    if (strcmp(text, "auto") == 0) {
+        *ret_value = BT_PREFILL_MIN_AUTO;
+        return true;
+    }
+    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
+        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
+                           text);
+        return false;
+    }
+    *ret_value = (uint32_t)v;
+    return true;
+}
+
+/* 0, or the exit code of a usage error. */
+static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
+{
+    const int n_prompts = (o->prompt != NULL) + (o->file != NULL) + (o->tokens != NULL);
+    if (n_rest > 0) {
+        return bt_cli_usage_error("'%s': a prompt is given with -p TEXT", rest[0]);
+    }
+    if (n_prompts > 1) {
+        return bt_cli_usage_error("-p, -f and --tokens exclude each other");
+    }
+    if (o->chat && (o->raw || o->tokens)) {
+        return bt_cli_usage_error("--chat excludes --raw and --tokens");
+    }
+    if (n_prompts == 0 && (o->json || o->raw)) {
+        return bt_cli_usage_error("%s needs a prompt: -p TEXT, -f FILE or --tokens LIST",
+                                  o->json ? "--json" : "--raw");
+    }
+    if (strcmp(o->policy, "fallback") != 0 && strcmp(o->policy, "fail") != 0) {
+        return bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail",
+                                  o->policy);
+    }
+    return 0;
+}
+
+static int run(const void *given, int n_rest, char **rest)
+{
+    bt_run_verb_options o = *(const bt_run_verb_options *)given;
+    bt_run_session s = { .o = &o };
+    int code = check_options(&o, n_rest, rest);
+    if (code != 0) {
+        return code;
+    }
+    if (!bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
+        !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
+        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        return 2;
+    }
+    o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */
+    code = 1;
+    if (open_session(&s)) {
+        bt_run_catch_interrupts();
+        code = o.prompt || o.file || o.tokens ? run_once(&s) : bt_run_chat(&s);
+    }
+    close_session(&s);
+    return code;
+}
+
+static const bt_run_verb_options defaults = {
+    .n_predict = -1, .n_parallel = 1, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback", .seed = -1,
+    /* As bt_sampler_defaults(), which a constant cannot call. */
+    .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,
+                  .min_p = 0.05f, .penalty_last_n = 64, .penalty_repeat = 1.0f },
+};
+
+const bt_verb bt_verb_run = {
+    .name = "run",
+    .summary = "one prompt, or a conversation in the terminal",
+    .usage = "baton run [-m FILE] [-p TEXT | -f FILE | --tokens LIST] [options]",
+    .example = "baton run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0",
+    .options_size = sizeof(bt_run_verb_options),
+    .defaults = &defaults,
+    .tables = { bt_setup_option_table, prompt_table, sampling_table, context_table, prefill_table },
+    .run = run,
+};
