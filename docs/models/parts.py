@@ -21,6 +21,11 @@ def silu(x):
         return x / (1 + np.exp(-x))
 
 
+def sigmoid(x):
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
 def gelu_tanh(x):
     t = x.dtype.type
     return t(0.5) * x * (1 + np.tanh(t(np.sqrt(2 / np.pi)) * (x + t(0.044715) * x * x * x)))
