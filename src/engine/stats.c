@@ -58,7 +58,7 @@ static void finish_report(const bt_request *r, bt_prefill_report *p)
     }
     const bool cached = r->n_cached > 0 && r->n_cached + 1 >= r->n_prompt;
     p->place = cached ? BT_PREFILL_CACHE : BT_PREFILL_LOCAL;
-    if (!p->fallback) {
+    if (p->total_ms <= 0) {
         p->total_ms = r->stats.prompt_ms;
     }
     if (p->reason[0] == '\0') {

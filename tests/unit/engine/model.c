@@ -1,0 +1,311 @@
+/* The engine on real (tiny) models: what else runs, how prompts are cut, where rows come from and
+ * how many threads compute never changes a bit. Compared are tokens and the bits of their log
+ * probabilities, so that a difference too small to change a token shows too. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "engine/engine.h"
+
+enum { PREDICT = 20, PROMPT_MAX = 300, PATIENCE_MS = 60000, BATCH = 256 };
+
+static const char *const models[] = { "hf-llama", "hf-qwen2", "hf-qwen3", "hf-gemma3",
+                                      "tinyq-llama-q4_k_m", "tinyq-qwen3-q4_0" };
+
+typedef struct {
+    bt_gguf      *file;
+    bt_device    *device;
+    bt_model     *model;
+    bt_tokenizer *tokenizer;
+    bt_engine    *engine;
+} machine;
+
+#define must(call)                                              \
+    do {                                                        \
+        bt_error err = { 0 };                                   \
+        const bt_status must_status = (call);                   \
+        if (must_status != BT_OK) {                             \
+            print_error("%s: %s\n", #call, err.text);           \
+        }                                                       \
+        assert_int_equal(must_status, BT_OK);                   \
+    } while (0)
+
+static machine open_machine(const char *name, uint32_t n_threads, uint32_t chunk, bool push)
+{
+    machine m = { 0 };
+    char path[1024];
+    snprintf(path, sizeof path, "%s/tests/golden/models/%s.gguf", BATON_SOURCE_DIR, name);
+    const bt_device_cpu_options cpu = { .isa = bt_isa_detect(), .n_threads = n_threads,
+                                        .n_threads_batch = n_threads };
+    must(bt_gguf_open(path, &m.file, &err));
+    must(bt_device_cpu_open(&cpu, &m.device, &err));
+    must(bt_model_load(m.file, m.device, &m.model, &err));
+    must(bt_tokenizer_create(m.file, &m.tokenizer, &err));
+    const bt_engine_options o = {
+        .model = m.model, .tokenizer = m.tokenizer, .device = m.device, .n_parallel = 4,
+        .n_ctx = 2048, .n_batch = BATCH, .n_prefill_chunk = chunk, .type_k = BT_TYPE_F16,
+        .type_v = BT_TYPE_F16, .queue_max = 16, .push = push,
+    };
+    must(bt_engine_create(&o, &m.engine, &err));
+    return m;
+}
+
+static void close_machine(machine *m)
+{
+    bt_engine_destroy(m->engine);
+    bt_tokenizer_destroy(m->tokenizer);
+    bt_model_destroy(m->model);
+    bt_device_close(m->device);
+    bt_gguf_close(m->file);
+}
+
+/* ---- asking ---- */
+
+typedef struct {
+    uint32_t n, tokens[PREDICT];
+    float    logprobs[PREDICT];
+    bt_request_stats stats;
+} answer;
+
+static void make_prompt(const machine *m, uint32_t seed, uint32_t n, uint32_t *to)
+{
+    bt_mt19937 g;
+    bt_mt19937_init(&g, seed);
+    for (uint32_t i = 0; i < n; i++) {
+        to[i] = bt_mt19937_next(&g) % bt_model_config_of(m->model)->n_vocab;
+    }
+}
+
+static bt_request *submit(const machine *m, const uint32_t *prompt, uint32_t n, bool drawn,
+                          bool no_cache)
+{
+    bt_request_options o = bt_request_defaults();
+    bt_request *r = NULL;
+    o.tokens = prompt;
+    o.n_tokens = n;
+    o.n_predict = PREDICT;
+    o.ignore_eog = true;
+    o.no_cache = no_cache;
+    o.want_logprobs = true;
+    o.sampling.temperature = drawn ? 1.0f : 0.0f;
+    o.sampling.seed = 7;
+    must(bt_engine_submit(m->engine, &o, &r, &err));
+    return r;
+}
+
+static void finish(bt_request *r, answer *to)
+{
+    bt_event event = { 0 };
+    memset(to, 0, sizeof *to);
+    while (event.kind != BT_EVENT_END) {
+        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        if (event.kind == BT_EVENT_TOKEN) {
+            to->tokens[to->n] = event.token;
+            to->logprobs[to->n++] = event.logprob;
+        }
+    }
+    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    assert_int_equal(to->n, PREDICT);
+    bt_request_stats_get(r, &to->stats);
+    bt_request_release(r);
+}
+
+static answer ask(const machine *m, const uint32_t *prompt, uint32_t n, bool drawn, bool no_cache)
+{
+    answer a;
+    finish(submit(m, prompt, n, drawn, no_cache), &a);
+    return a;
+}
+
+static void assert_same(const answer *a, const answer *b)
+{
+    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
+    assert_memory_equal(a->logprobs, b->logprobs, sizeof a->logprobs);
+}
+
+/* ---- company, cuts, cache, threads ---- */
+
+static void nothing_around_a_request_changes_its_bits(void **state)
+{
+    (void)state;
+    const uint32_t lengths[] = { 1, 2, 33, 64, 150 }, chunks[] = { 1, 16, 33, BATCH };
+    for (size_t i = 0; i < BT_LEN(models); i++) {
+        answer alone[BT_LEN(lengths)][2];
+        uint32_t prompt[PROMPT_MAX], others[3][PROMPT_MAX];
+        machine m = open_machine(models[i], 1, BATCH, false);
+        for (size_t k = 0; k < BT_LEN(lengths) * 2; k++) {
+            make_prompt(&m, (uint32_t)k / 2, lengths[k / 2], prompt);
+            alone[k / 2][k % 2] = ask(&m, prompt, lengths[k / 2], k % 2, true);
+        }
+        close_machine(&m);
+        for (size_t c = 0; c < BT_LEN(chunks); c++) {
+            m = open_machine(models[i], 1 + c % 2, chunks[c], false);
+            for (size_t k = 0; k < BT_LEN(lengths) * 2; k++) {
+                const uint32_t n = lengths[k / 2];
+                bt_request *company[3];
+                make_prompt(&m, (uint32_t)k / 2, n, prompt);
+                for (uint32_t j = 0; j < 3; j++) {
+                    make_prompt(&m, 50 + j, 20 + 40 * j, others[j]);
+                    company[j] = submit(&m, others[j], 20 + 40 * j, j == 1, j == 2);
+                }
+                answer got = ask(&m, prompt, n, k % 2, false);
+                assert_same(&got, &alone[k / 2][k % 2]);
+                got = ask(&m, prompt, n, k % 2, false);           /* from the cache */
+                assert_int_equal(got.stats.n_cached, n - 1);
+                assert_same(&got, &alone[k / 2][k % 2]);
+                for (int j = 0; j < 3; j++) {
+                    finish(company[j], &got);
+                }
+            }
+            close_machine(&m);
+        }
+    }
+}
+
+/* ---- another machine's rows ---- */
+
+typedef struct {
+    machine *worker, *server;
+    uint64_t ticket;
+    uint32_t tokens[PROMPT_MAX], first, end;
+    pthread_t thread;
+} errand;
+
+static void ignore_layer(void *context, uint32_t layer, uint32_t position, uint32_t n)
+{
+    (void)context;
+    (void)layer;
+    (void)position;
+    (void)n;
+}
+
+static void ignore_chunk(void *context, uint32_t position_end)
+{
+    (void)context;
+    (void)position_end;
+}
+
+static void *run_errand(void *context)
+{
+    const errand *w = context;
+    const bt_kv_layout *kv = bt_engine_kv_layout(w->worker->engine);
+    const bt_push push = { .layer_done = ignore_layer, .chunk_done = ignore_chunk };
+    bt_request_options o = bt_request_defaults();
+    bt_request *r = NULL;
+    bt_event event = { 0 };
+    o.tokens = w->tokens;
+    o.n_tokens = w->end;
+    o.prefill_only = true;
+    o.push = &push;
+    must(bt_engine_submit(w->worker->engine, &o, &r, &err));
+    while (event.kind != BT_EVENT_END) {
+        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+    }
+    for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
+        const uint32_t n = w->end - w->first;
+        void *k = malloc(n * kv->layers[layer].k_row_bytes);
+        void *v = malloc(n * kv->layers[layer].v_row_bytes);
+        bt_request_export_rows(r, layer, w->first, n, k, v);
+        assert_int_equal(bt_engine_import_rows(w->server->engine, w->ticket, layer, w->first, n, k,
+                                               v), BT_OK);
+        free(k);
+        free(v);
+    }
+    bt_request_release(r);
+    const bt_prefill_report report = { .place = BT_PREFILL_REMOTE };
+    bt_engine_import_commit(w->server->engine, w->ticket, &report);
+    return NULL;
+}
+
+static bool start_errand(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+{
+    errand *w = context;
+    (void)report;
+    w->ticket = job->ticket;
+    w->first = job->position_first;
+    w->end = job->position_end;
+    memcpy(w->tokens, job->tokens, job->n_tokens * sizeof *job->tokens);
+    return pthread_create(&w->thread, NULL, run_errand, w) == 0;
+}
+
+static void cancel_errand(void *context, uint64_t ticket)
+{
+    (void)context;
+    (void)ticket;
+}
+
+static void remote_equals_local_bit_for_bit(void **state)
+{
+    (void)state;
+    const uint32_t chunks[] = { 1, 16, 64, BATCH }, lengths[] = { 2, 3, 63, 64, 65, 250 };
+    for (size_t i = 0; i < BT_LEN(models); i++) {
+        uint32_t prompt[PROMPT_MAX];
+        machine local = open_machine(models[i], 1, BATCH, false);
+        for (size_t c = 0; c < BT_LEN(chunks); c++) {
+            machine worker = open_machine(models[i], 1 + c % 2, chunks[c], true);
+            machine server = open_machine(models[i], 2 - c % 2, 32, false);
+            errand w = { .worker = &worker, .server = &server };
+            const bt_placement placement = { .context = &w, .start = start_errand,
+                                             .cancel = cancel_errand };
+            bt_engine_set_placement(server.engine, &placement);
+            for (size_t k = 0; k < BT_LEN(lengths); k++) {
+                make_prompt(&local, 90 + (uint32_t)k, lengths[k], prompt);
+                const answer here = ask(&local, prompt, lengths[k], false, true);
+                const answer there = ask(&server, prompt, lengths[k], false, true);
+                pthread_join(w.thread, NULL);
+                assert_int_equal(there.stats.prefill.place, BT_PREFILL_REMOTE);
+                assert_int_equal(there.stats.prefill.n_remote, lengths[k] - 1);
+                assert_same(&here, &there);
+            }
+            close_machine(&server);
+            close_machine(&worker);
+        }
+        close_machine(&local);
+    }
+}
+
+/* ---- memory ---- */
+
+static void nothing_allocates_per_token(void **state)
+{
+    (void)state;
+    machine m = open_machine(models[0], 2, BATCH, false);
+    uint32_t prompt[10];
+    make_prompt(&m, 1, 10, prompt);
+    bt_request_options o = bt_request_defaults();
+    bt_request *r = NULL;
+    o.tokens = prompt;
+    o.n_tokens = 10;
+    o.n_predict = 200;
+    o.ignore_eog = true;
+    must(bt_engine_submit(m.engine, &o, &r, &err));
+    bt_event event;
+    uint64_t before = 0;
+    for (int n = 0; n < 120;) {
+        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        n += event.kind == BT_EVENT_TOKEN;
+        before = n == 20 && before == 0 ? bt_memory_calls() : before;
+    }
+    assert_int_equal(bt_memory_calls(), before);
+    bt_request_release(r);
+    close_machine(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_around_a_request_changes_its_bits),
+        cmocka_unit_test(remote_equals_local_bit_for_bit),
+        cmocka_unit_test(nothing_allocates_per_token),
+    };
+    return cmocka_run_group_tests_name("engine/model", tests, NULL, NULL);
+}
