@@ -198,7 +198,7 @@ class Server(Process):
         return answer
 
     def wait_idle(self, seconds=20):
-        wait_for("the server to be idle", lambda: self.metric("baton_requests_running") == 0,
+        wait_for("the server to be idle", lambda: self.metric("llamacpp:requests_processing") == 0,
                  seconds)
 
 
