@@ -93,7 +93,7 @@ def bos_of(model):
     import gguf
     fields = gguf.GGUFReader(model).fields
     add = fields.get("tokenizer.ggml.add_bos_token")
-    if add is None or add.contents():
+    if add.contents() if add else fields["tokenizer.ggml.model"].contents() == "llama":
         return ""
     token = fields["tokenizer.ggml.bos_token_id"].contents()
     return fields["tokenizer.ggml.tokens"].contents(token)

@@ -81,15 +81,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", err.text);
         return 2;
     }
-    if (bt_chat_format_create(NULL, tokenizer, template_text, &format, &err) != BT_OK) {
+    const bt_status status = bt_chat_format_create(NULL, tokenizer, template_text, &format, &err);
+    bt_gguf_close(file);
+    if (status != BT_OK) {
+        bt_tokenizer_destroy(tokenizer);
         fprintf(stderr, "%s\n", err.text);
         return 3;
     }
-    for (;;) {
-        const int flags = getchar();
-        if (flags == EOF) {
-            return 0;
-        }
+    for (int flags; (flags = getchar()) != EOF;) {
         const uint32_t seconds = get_u32(), n = get_u32();
         bt_chat_message *messages = calloc(n + 1, sizeof *messages);
         for (uint32_t i = 0; i < n; i++) {
@@ -107,4 +106,7 @@ int main(int argc, char **argv)
         }
         free(messages);
     }
+    bt_chat_format_destroy(format);
+    bt_tokenizer_destroy(tokenizer);
+    return 0;
 }

@@ -25,6 +25,8 @@ import unicodedata
 import llama_cpp
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import mkvocab  # noqa: E402
 
 
 class Ours:
@@ -150,8 +152,13 @@ def random_text(r, theirs):
         elif pick < 0.80:
             parts.append("".join(r.choice("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") for _ in
                                  range(r.randint(1, 5))))
-        elif pick < 0.92:
+        elif pick < 0.88:
             parts.append(theirs.piece(r.randrange(theirs.count), True).decode("utf-8", "replace"))
+        elif pick < 0.92:
+            # The end of the vocabulary is where special tokens are; also cut off at a side.
+            text = theirs.piece(theirs.count - 1 - r.randrange(min(16, theirs.count)), True).decode(
+                "utf-8", "replace")
+            parts.append(text[r.choice([0, 0, 0, 1]):r.choice([None, None, -1])])
         else:
             parts.append(r.choice("abcXYZ01 \n'") * r.randint(1, 40))
         if r.random() < 0.4:
@@ -181,6 +188,43 @@ def with_pre(path, name, folder):
     with open(copy, "wb") as file:
         file.write(data[:at] + struct.pack("<Q", len(text)) + text + data[at + 8 + size:])
     return copy
+
+
+# Vocabularies of our own with special tokens that overlap, nest, or mean something to the loader.
+SYNTHETIC = {
+    "nested": [("<a>", 3), ("<a><b>", 3), ("><", 4), ("<b>", 4), ("ab", 4), ("abc", 4), ("bcd", 4),
+               ("\n\n", 4), ("\n\n\n", 4), ("  ", 4), ("<a", 2), ("caf\u00e9", 4), ("\u00e9", 4)],
+    "endings": [("<|im_start|>", 1), ("<|im_end|>", 4), ("<|endoftext|>", 1), ("<|eot_id|>", 4),
+                ("<end_of_turn>", 1), ("<|fim_prefix|>", 4), ("<|fim_pad|>", 4), ("<|repo_name|>", 4),
+                ("<|file_sep|>", 1), ("[PAD]", 4), ("<|eom_id|>", 4), ("</s>", 4),
+                ("<turn|>", 4), ("[e~[", 1)],
+    "channels": [("<|start|>", 3), ("<|end|>", 3), ("<|message|>", 3), ("<|channel|>", 3),
+                 ("<|constrain|>", 3), ("<|return|>", 3), ("<|call|>", 3), ("<|endoftext|>", 3)],
+    "calls": [("<|end|>", 3), ("<|calls|>", 3), ("<|flush|>", 3), ("</s>", 3),
+              ("<|tool_response>", 3), ("<unused>", 5), ("nothing", 0)],
+}
+
+
+def synthetic(folder):
+    files = []
+    for name, specials in SYNTHETIC.items():
+        for kind in ("bpe", "spm"):
+            for phi in (False, True):
+                if phi:
+                    # The reference does not load such a name without these. It takes tokens of equal
+                    # length in no fixed order, which blanks that are stripped would show.
+                    specials = [s for s in specials if s[0].strip()]
+                    names = [name for name, _ in specials]
+                    specials = specials + [(t, 3) for t in ("<unk>", "<s>", "</s>", "<|endoftext|>")
+                                           if t not in names]
+                keys = ["general.name=" + ("Phi-3 like" if phi else name)]
+                if kind == "bpe":
+                    keys += ["tokenizer.ggml.bos_token_id=300", "tokenizer.ggml.eos_token_id=301",
+                             "tokenizer.ggml.add_bos_token=true", "tokenizer.ggml.add_eos_token=true"]
+                path = os.path.join(folder, f"{kind} {name}{' phi' if phi else ''}.gguf")
+                mkvocab.make(kind, path, "llama-bpe", 300, specials, keys)
+                files.append(path)
+    return files
 
 
 def show(kind, detail, shown):
@@ -235,7 +279,8 @@ def main():
     parser.add_argument("-n", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pre", help="comma-separated names: instead of the file's pre-tokenizer")
-    parser.add_argument("files", nargs="+")
+    parser.add_argument("--synthetic", action="store_true", help="vocabularies of our own, too")
+    parser.add_argument("files", nargs="*")
     args = parser.parse_args()
     llama_cpp.llama_log_set(QUIET, ctypes.c_void_p(0))
     with tempfile.TemporaryDirectory() as folder:
@@ -248,6 +293,8 @@ def main():
         files = args.files
         if args.pre:
             files = [with_pre(f, name, folder) for f in files for name in args.pre.split(",")]
+        if args.synthetic:
+            files = files + synthetic(folder)
         total = sum(compare(program, path, args.n, args.seed) for path in files)
     sys.exit(1 if total else 0)
 

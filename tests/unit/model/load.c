@@ -1,0 +1,236 @@
+/* model/model.h: loading files that are right, and files that are not. */
+#include "unit/model/tiny.h"
+
+static const char *const archs[] = { "llama", "qwen2", "qwen3", "gemma3" };
+
+static void every_family_loads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(archs); i++) {
+        tiny_model m;
+        bt_error err;
+        const tiny_options o = { .arch = archs[i], .type = BT_TYPE_Q4_0, .type_v = BT_TYPE_Q8_0,
+                                 .tied = i % 2 == 0 };
+        if (tiny_open(&m, &o, tiny_device(bt_isa_detect(), 1), &err) != BT_OK) {
+            fail_msg("%s: %s", archs[i], err.text);
+        }
+        const bt_model_config *c = bt_model_config_of(m.model);
+        assert_string_equal(c->architecture, archs[i]);
+        assert_string_equal(c->name, "tiny");
+        assert_int_equal(c->n_layers, TINY_LAYERS);
+        assert_int_equal(c->n_vocab, TINY_VOCAB);
+        assert_int_equal(c->head_dim_k, TINY_DIM);
+        assert_int_equal(bt_model_k_dim(c, 1), TINY_KV_HEADS * TINY_DIM);
+        assert_int_equal(bt_model_kv_token_bytes(c, BT_TYPE_F16, BT_TYPE_Q8_0),
+                         TINY_LAYERS * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
+        /* A pushing tape has one mark more per layer. */
+        assert_int_equal(bt_tape_count(bt_model_tape(m.model, true)),
+                         bt_tape_count(bt_model_tape(m.model, false)) + TINY_LAYERS);
+        tiny_close(&m);
+    }
+}
+
+static void the_list_of_families_is_complete(void **state)
+{
+    (void)state;
+    const char *at = bt_model_families();
+    for (size_t i = 0; i < BT_LEN(archs); i++) {
+        assert_memory_equal(at, archs[i], strlen(archs[i]));
+        at += strlen(archs[i]);
+        assert_true(i + 1 < BT_LEN(archs) ? strncmp(at, ", ", 2) == 0 : *at == '\0');
+        at += 2;
+    }
+}
+
+static void expect_refused(const tiny_options *o, bt_status wanted, const char *words)
+{
+    tiny_model m;
+    bt_error err;
+    const bt_status status = tiny_open(&m, o, tiny_device(bt_isa_detect(), 1), &err);
+    if (status != wanted || !strstr(err.text, words)) {
+        fail_msg("%s, '%s': should be %s and say '%s'", bt_status_name(status), err.text,
+                 bt_status_name(wanted), words);
+    }
+    assert_null(m.model);
+    tiny_close(&m);
+}
+
+static void wrong_tensors_are_named(void **state)
+{
+    (void)state;
+    tiny_options o = { .arch = "llama", .type = BT_TYPE_Q4_0, .type_v = BT_TYPE_F16 };
+    o.without_tensor = "blk.1.ffn_down.weight";
+    expect_refused(&o, BT_E_BADFILE, "tensor 'blk.1.ffn_down.weight' (512 x 256) is missing");
+    o.without_tensor = "token_embd.weight";
+    expect_refused(&o, BT_E_BADFILE, "llama.vocab_size");
+    o.without_tensor = "output_norm.weight";
+    expect_refused(&o, BT_E_BADFILE, "'output_norm.weight' (256 x 1) is missing");
+    o.without_tensor = NULL;
+    o.wider_tensor = "blk.2.attn_k.weight";
+    expect_refused(&o, BT_E_BADFILE, "'blk.2.attn_k.weight' is 256 x 129, but 256 x 128 is wanted");
+    o.wider_tensor = "blk.0.attn_norm.weight";
+    expect_refused(&o, BT_E_BADFILE, "'blk.0.attn_norm.weight' is 257, but 256 values are wanted");
+    o.wider_tensor = "output.weight";
+    expect_refused(&o, BT_E_BADFILE, "'output.weight' is 256 x 321, but 256 x 320 is wanted");
+    o.wider_tensor = NULL;
+    o.strange_tensor = "blk.0.ffn_up.weight";
+    expect_refused(&o, BT_E_UNSUPPORTED, "'blk.0.ffn_up.weight' is of type IQ2_XXS");
+    o.strange_tensor = "token_embd.weight";
+    expect_refused(&o, BT_E_UNSUPPORTED, "'token_embd.weight' is of type IQ2_XXS");
+    o.strange_tensor = NULL;
+    o.extra_tensor = "blk.0.attn_q_norm.weight";
+    expect_refused(&o, BT_E_UNSUPPORTED, "'blk.0.attn_q_norm.weight' is not part of architecture 'llama'");
+    o.extra_tensor = NULL;
+    o.arch = "qwen2";
+    o.without_tensor = "blk.1.attn_k.bias";
+    expect_refused(&o, BT_E_BADFILE, "blk.1.attn_q.bias, attn_k.bias and attn_v.bias one is missing");
+    o.without_tensor = NULL;
+    o.fused = true;
+    expect_refused(&o, BT_E_BADFILE, "'blk.0.attn_q.weight' (256 x 256) is missing");
+    o.fused = false;
+    o.arch = "qwen3";
+    o.without_tensor = "blk.0.attn_k_norm.weight";
+    expect_refused(&o, BT_E_BADFILE, "'blk.0.attn_k_norm.weight' (64 x 1) is missing");
+}
+
+static void bad_factors_keys(bt_gguf_writer *w)
+{
+    static const float bad[TINY_DIM / 2] = { 1, 1, 0 };
+    bt_gguf_writer_put_tensor(w, &(bt_gguf_writer_tensor){
+        .name = "rope_freqs.weight", .type = BT_TYPE_F32, .n_dims = 1, .ne = { TINY_DIM / 2 },
+        .data = bad, .size = sizeof bad });
+}
+
+static void divisors_of_zero_are_refused(void **state)
+{
+    const tiny_options o = { .arch = "llama", .type = BT_TYPE_F32, .type_v = BT_TYPE_F32,
+                             .more_keys = bad_factors_keys };
+    (void)state;
+    expect_refused(&o, BT_E_BADFILE, "value 2 of tensor 'rope_freqs.weight' is 0");
+}
+
+/* ---- identity ---- */
+
+static bt_model_identity identity(const tiny_options *o)
+{
+    tiny_model m;
+    bt_error err;
+    if (tiny_open(&m, o, tiny_device(bt_isa_detect(), 1), &err) != BT_OK) {
+        fail_msg("%s", err.text);
+    }
+    const bt_model_identity id = *bt_model_identity_of(m.model);
+    tiny_close(&m);
+    return id;
+}
+
+static void two_tokens(bt_gguf_writer *w)
+{
+    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
+    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 1);
+}
+
+static void two_tokens_and_a_format(bt_gguf_writer *w)
+{
+    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 1);
+    bt_gguf_writer_put_string(w, "tokenizer.chat_template", "{{ messages }}");
+    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
+}
+
+static void other_tokens(bt_gguf_writer *w)
+{
+    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
+    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 2);
+}
+
+static void longer_base(bt_gguf_writer *w)
+{
+    two_tokens(w);
+    bt_gguf_writer_put_real(w, "llama.rope.freq_base", BT_GGUF_F32, 2e5);
+}
+
+/* Says nothing new: the value is the one that is meant when the key is missing. */
+static void said_default(bt_gguf_writer *w)
+{
+    two_tokens(w);
+    bt_gguf_writer_put_string(w, "llama.rope.scaling.type", "linear");
+    bt_gguf_writer_put_real(w, "llama.rope.scaling.factor", BT_GGUF_F32, 1.0);
+}
+
+static void expect_identity(const tiny_options *o, const bt_model_identity *a, bool weights,
+                            bool tokenizer, bool geometry)
+{
+    const bt_model_identity b = identity(o);
+    assert_int_equal(bt_digest_equal(&a->weights, &b.weights), weights);
+    assert_int_equal(bt_digest_equal(&a->tokenizer, &b.tokenizer), tokenizer);
+    assert_int_equal(bt_digest_equal(&a->geometry, &b.geometry), geometry);
+}
+
+static void identity_names_what_differs(void **state)
+{
+    tiny_options o = { .arch = "llama", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_Q8_0,
+                       .more_keys = two_tokens };
+    (void)state;
+    const bt_model_identity a = identity(&o);
+    expect_identity(&o, &a, true, true, true);
+    o.backwards = true;
+    expect_identity(&o, &a, true, true, true);
+    o.more_keys = two_tokens_and_a_format;
+    expect_identity(&o, &a, true, true, true);
+    o.more_keys = other_tokens;
+    expect_identity(&o, &a, true, false, true);
+    o.more_keys = said_default;
+    expect_identity(&o, &a, true, true, true);
+    o.without_key = "llama.rope.freq_base";
+    o.more_keys = longer_base;
+    expect_identity(&o, &a, true, true, false);
+    o = (tiny_options){ .arch = "llama", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_F16,
+                        .more_keys = two_tokens };
+    expect_identity(&o, &a, false, true, true);
+    o.type_v = BT_TYPE_Q8_0;
+    o.tied = true;
+    expect_identity(&o, &a, false, true, true);
+}
+
+/* ---- memory ---- */
+
+static void no_memory_leaves_nothing_behind(void **state)
+{
+    const tiny_options o = { .arch = "gemma3", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16 };
+    size_t size;
+    bt_gguf *file;
+    (void)state;
+    uint8_t *bytes = tiny_make(&o, &size);
+    assert_int_equal(bt_gguf_open_memory(bytes, size, "tiny.gguf", &file, NULL), BT_OK);
+    for (uint64_t n = 1;; n++) {
+        bt_device *device = tiny_device(bt_isa_detect(), 1);
+        bt_model *model = NULL;
+        bt_error err = { 0 };
+        bt_memory_fail_after(n);
+        const bt_status status = bt_model_load(file, device, &model, &err);
+        bt_memory_fail_after(0);
+        bt_model_destroy(model);
+        bt_device_close(device);
+        if (status == BT_OK) {
+            assert_true(n > 40);
+            break;
+        }
+        assert_int_equal(status, BT_E_NOMEM);
+        assert_null(model);
+        assert_true(err.text[0] != '\0');
+    }
+    bt_gguf_close(file);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_family_loads),
+        cmocka_unit_test(the_list_of_families_is_complete),
+        cmocka_unit_test(wrong_tensors_are_named),
+        cmocka_unit_test(divisors_of_zero_are_refused),
+        cmocka_unit_test(identity_names_what_differs),
+        cmocka_unit_test(no_memory_leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests_name("model/load", tests, NULL, NULL);
+}
