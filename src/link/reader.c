@@ -3,7 +3,8 @@
  * Small frames are read many at a time. What is missing of a large one is read straight to its
  * place, and no further, so nothing has to be moved afterwards.
  *
- * Silence counts only after a look that found nothing: an owner that came back late, to a socket
+ * Time in which this process did not run (a laptop asleep, a machine with too much to do) is not the
+ * peer's silence. And silence counts only after a look that found nothing: an owner that came back late, to a socket
  * full of heartbeats, has lost nobody.
  */
 #include "link/private.h"
@@ -64,6 +65,10 @@ static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
     const uint64_t ms = (until > now ? until - now : 0) / BT_LINK_NS_PER_MS + 1;
     bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN,
                         ms < INT32_MAX ? (uint32_t)ms : INT32_MAX);
+    const uint64_t due = now + ms * BT_LINK_NS_PER_MS, woken = bt_clock_ns();
+    if (woken > due + l->heartbeat_ns) {
+        l->last_byte_ns += woken - due;
+    }
     return BT_OK;
 }
 

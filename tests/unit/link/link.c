@@ -11,7 +11,7 @@ static void a_frame_arrives(void **state)
     bt_frame f;
 
     assert_ok(bt_link_send(p.a, BT_WIRE_CANCEL, 7, "\2\0\0\0", 4, &pair_err));
-    assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_CANCEL);
     assert_int_equal(f.stream, 7);
     assert_int_equal(f.size, 4);
@@ -137,7 +137,7 @@ static void control_goes_before_bulk(void **state)
     gate_open(&g);
     for (size_t i = 0; i < BT_LEN(expected); i++) {
         bt_frame f;
-        assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         if (expected[i] < 0) {
             assert_int_equal(f.type, BT_WIRE_CANCELLED);
             assert_int_equal(f.stream, 6);
@@ -206,7 +206,7 @@ static void a_peer_that_does_not_read_slows_the_sender(void **state)
     pthread_create(&thread, NULL, send_many, &more);
     for (uint32_t i = 0; i < n + 40; i++) {
         bt_frame f;
-        assert_ok(bt_link_receive(p.b, 5000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         assert_int_equal(f.size, 100000);
     }
     pthread_join(thread, NULL);
@@ -226,7 +226,7 @@ static void a_frame_larger_than_the_queue_may_wait_alone(void **state)
     bt_frame f;
 
     assert_ok(bt_link_send_bulk(p.a, &b, &pair_err));
-    assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
     assert_int_equal(f.size, BT_WIRE_BODY_BYTES_MAX);
     pair_close(&p);
 }
@@ -278,7 +278,7 @@ static void a_dropped_stream_is_forgotten_and_others_stay(void **state)
     assert_int_equal(filled + dropped, 4);
     assert_int_equal(gate_get(&g, &g.inside), 0);
     for (int i = 0, theirs = 0; theirs < 4; i++) {
-        assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         if (f.stream == 2) {
             assert_int_equal(f.body[0], 100 + theirs++);
         }
@@ -371,7 +371,7 @@ static void close_wakes_everybody(void **state)
     bt_link_close(p.a, "again");
     pthread_join(sending, NULL);
     pthread_join(receiving, &received);
-    assert_true(bt_clock_ms() - before < 1000);
+    assert_true(bt_clock_ms() - before < 5000);
     assert_int_equal(s.status, BT_E_CLOSED);
     assert_int_equal(*(bt_status *)received, BT_E_CLOSED);
     assert_int_equal(bt_link_send(p.a, BT_WIRE_CANCEL, 1, "", 0, &pair_err), BT_E_CLOSED);
@@ -396,10 +396,10 @@ static void what_was_sent_before_the_end_is_received(void **state)
     bt_link_destroy(p.a);
     p.a = NULL;
     for (int i = 0; i < 50; i++) {
-        assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         assert_int_equal(f.type, BT_WIRE_CREDIT);
     }
-    assert_int_equal(bt_link_receive(p.b, 2000, &f, &pair_err), BT_E_LOST);
+    assert_int_equal(bt_link_receive(p.b, 20000, &f, &pair_err), BT_E_LOST);
     assert_says(pair_err.text, "connection");   /* closed, or reset: a had unread heartbeats */
     bt_link_stats_get(p.b, &s);
     assert_false(s.alive);
@@ -424,16 +424,16 @@ static void finish_delivers_the_last_word(void **state)
         for (int i = 0; i < 100; i++) {
             assert_ok(bt_link_send(p.a, BT_WIRE_TOKENS, 1, &(uint8_t[1000]){0}, 1000, &pair_err));
         }
-        assert_ok(bt_link_receive(p.b, 2000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         assert_ok(bt_link_send(p.b, BT_WIRE_REJECT, 0, "no", 2, &pair_err));
         pthread_create(&thread, NULL, finish_b, p.b);
-        assert_ok(bt_link_receive(p.a, 2000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
         assert_int_equal(f.type, BT_WIRE_REJECT);
-        assert_int_equal(bt_link_receive(p.a, 2000, &f, &pair_err), BT_E_LOST);
+        assert_int_equal(bt_link_receive(p.a, 20000, &f, &pair_err), BT_E_LOST);
         assert_says(pair_err.text, "closed the connection");
         const double before = bt_clock_ms();
         pthread_join(thread, NULL);
-        assert_true(bt_clock_ms() - before < 1000);
+        assert_true(bt_clock_ms() - before < 5000);
         assert_int_equal(bt_link_send(p.b, BT_WIRE_REJECT, 0, "", 0, &pair_err), BT_E_CLOSED);
         assert_string_equal(pair_err.text, "refused");
         pair_close(&p);
@@ -445,7 +445,7 @@ static void finish_delivers_the_last_word(void **state)
 static void load_and_round_trip_are_known(void **state)
 {
     (void)state;
-    const bt_link_options o = {.heartbeat_ms = 20};
+    const bt_link_options o = {.heartbeat_ms = 500};
     pair p = pair_open(&o);
     const bt_link_load load = {
         .running = 2, .waiting = 3, .queued_tokens = 1ull << 40, .token_ns = 7};
@@ -455,17 +455,17 @@ static void load_and_round_trip_are_known(void **state)
     bt_link_stats_get(p.a, &s);
     assert_true(s.peer_load_age_ms < 0);
     bt_link_set_load(p.b, &load);
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(bt_link_receive(p.a, 5, &f, &pair_err), BT_E_AGAIN);
-        assert_int_equal(bt_link_receive(p.b, 5, &f, &pair_err), BT_E_AGAIN);
+    for (int i = 0; i < 500 && (s.peer_load.running == 0 || s.round_trip_ms <= 0); i++) {
+        assert_int_equal(bt_link_receive(p.a, 10, &f, &pair_err), BT_E_AGAIN);
+        assert_int_equal(bt_link_receive(p.b, 10, &f, &pair_err), BT_E_AGAIN);
+        bt_link_stats_get(p.a, &s);
     }
-    bt_link_stats_get(p.a, &s);
     assert_int_equal(s.peer_load.running, 2);
     assert_int_equal(s.peer_load.waiting, 3);
     assert_true(s.peer_load.queued_tokens == 1ull << 40);
     assert_int_equal(s.peer_load.token_ns, 7);
-    assert_true(s.peer_load_age_ms >= 0 && s.peer_load_age_ms < 200);
-    assert_true(s.round_trip_ms > 0 && s.round_trip_ms < 200);
+    assert_true(s.peer_load_age_ms >= 0 && s.peer_load_age_ms < 5000);
+    assert_true(s.round_trip_ms > 0 && s.round_trip_ms < 5000);
     assert_true(s.round_trip_ms_min > 0 && s.round_trip_ms_min <= s.round_trip_ms + 1e-9);
     assert_true(s.alive && !s.encrypted);
     assert_says(s.peer, "127.0.0.1:");
@@ -552,13 +552,13 @@ static void a_hundred_megabytes_arrive_and_the_digests_agree(void **state)
     memcpy(s.bulk.context, &c, sizeof c);
     pthread_create(&thread, NULL, send_blocks, &s);
     for (uint32_t i = 0; i < BLOCKS; i++) {
-        assert_ok(bt_link_receive(p.b, 5000, &f, &pair_err));
+        assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
         assert_int_equal(f.type, BT_WIRE_ROWS);
         assert_int_equal(f.body[0], i);
         assert_memory_equal(f.body + 1, data + 1, BLOCK - 1);
         bt_wire_tally_put(here, f.type, f.size, f.hash);
     }
-    assert_ok(bt_link_receive(p.b, 5000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_COMMIT);
     assert_ok(bt_wire_commit_decode(f.body, f.size, &commit, &pair_err));
     assert_ok(bt_wire_tally_check_commit(here, &commit, &pair_err));
@@ -594,10 +594,10 @@ static void a_thousand_connections_leave_nothing_behind(void **state)
         bt_link *a, *b;
         bt_frame f;
         assert_ok(bt_link_connect(bt_listener_address(listener), NULL, &a, &pair_err));
-        assert_ok(bt_listener_accept(listener, 2000, &b, &pair_err));
+        assert_ok(bt_listener_accept(listener, 20000, &b, &pair_err));
         if (i % 4 == 0) {
             assert_ok(bt_link_send(a, BT_WIRE_HELLO, 0, "", 0, &pair_err));
-            assert_ok(bt_link_receive(b, 2000, &f, &pair_err));
+            assert_ok(bt_link_receive(b, 20000, &f, &pair_err));
         }
         bt_link_destroy(i % 2 ? a : b);
         bt_link_destroy(i % 2 ? b : a);
@@ -637,31 +637,32 @@ static bt_status use_a_link(void)
 {
     bt_listener *listener = NULL;
     bt_link *a = NULL, *b = NULL;
+    const bt_link_options o = {.heartbeat_ms = 5000};
     gate g;
     bt_frame f;
     gate_init(&g, true);
     const bt_bulk bulk = gated_bulk(&g, 1, 1, 200000);
     int accepted = 0;
 
-    bt_status status = bt_listener_open("127.0.0.1:0", NULL, &listener, NULL);
+    bt_status status = bt_listener_open("127.0.0.1:0", &o, &listener, NULL);
     if (status == BT_OK) {
-        status = bt_link_connect(bt_listener_address(listener), NULL, &a, NULL);
+        status = bt_link_connect(bt_listener_address(listener), &o, &a, NULL);
     }
     if (status == BT_OK) {
-        status = bt_listener_accept(listener, 2000, &b, NULL);
+        status = bt_listener_accept(listener, 200000, &b, NULL);
     }
     if (status == BT_OK) {
         status = bt_link_send(a, BT_WIRE_HELLO, 0, "x", 1, NULL);
     }
     if (status == BT_OK) {
-        status = bt_link_receive(b, 2000, &f, NULL);
+        status = bt_link_receive(b, 20000, &f, NULL);
     }
     if (status == BT_OK) {
         status = bt_link_send_bulk(a, &bulk, NULL);
         accepted += status == BT_OK;
     }
     if (status == BT_OK) {
-        status = bt_link_receive(b, 2000, &f, NULL);
+        status = bt_link_receive(b, 20000, &f, NULL);
     }
     bt_link_destroy(a);
     bt_link_destroy(b);
