@@ -5,48 +5,33 @@
 
 #include "base/check.h"
 
-/* A block is what one vector comparison may skip: long enough that its cost is that of reading,
- * short enough that looking closer costs little. Lanes let the compiler keep 16 running maxima. */
+/* A block is left after one question: is any value not at or below the limit? It is a yes for what
+ * is better than the limit, for +infinity and for NaN alike, so damage is looked for only in blocks
+ * that are looked at anyway. Lanes let the compiler ask 16 times at once. */
 enum { BLOCK = 64, LANES = 16 };
 
-typedef struct { float max; bool bad; } block_facts;
-
-/* The largest value, and whether any value is NaN or +infinity: neither is <= FLT_MAX. */
-static block_facts look_at_block(const float *x)
+static bool any_above(const float *x, uint32_t n, float limit)
 {
-    float max[LANES];
-    uint32_t bad[LANES];
+    if (n < BLOCK) {
+        bool all = true;
+        for (uint32_t i = 0; i < n; i++) {
+            all &= x[i] <= limit;
+        }
+        return !all;
+    }
+    uint32_t below[LANES], all = 1;
     for (int j = 0; j < LANES; j++) {
-        max[j] = x[j];
-        bad[j] = !(x[j] <= FLT_MAX);
+        below[j] = x[j] <= limit;
     }
     for (int i = LANES; i < BLOCK; i += LANES) {
         for (int j = 0; j < LANES; j++) {
-            max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
-            bad[j] |= !(x[i + j] <= FLT_MAX);
+            below[j] &= x[i + j] <= limit;
         }
     }
-    block_facts f = { max[0], bad[0] != 0 };
-    for (int j = 1; j < LANES; j++) {
-        f.max = max[j] > f.max ? max[j] : f.max;
-        f.bad |= bad[j] != 0;
+    for (int j = 0; j < LANES; j++) {
+        all &= below[j];
     }
-    return f;
-}
-
-static block_facts look_at_rest(const float *x, uint32_t n)
-{
-    block_facts f = { x[0], false };
-    for (uint32_t i = 0; i < n; i++) {
-        f.max = x[i] > f.max ? x[i] : f.max;
-        f.bad |= !(x[i] <= FLT_MAX);
-    }
-    return f;
-}
-
-static block_facts look(const float *x, uint32_t n)
-{
-    return n == BLOCK ? look_at_block(x) : look_at_rest(x, n);
+    return !all;
 }
 
 bool bt_select_best(const float *logits, uint32_t n, const uint32_t *skip, bt_candidate *ret_best)
@@ -54,15 +39,17 @@ bool bt_select_best(const float *logits, uint32_t n, const uint32_t *skip, bt_ca
     bt_candidate best = { UINT32_MAX, -INFINITY };
     for (uint32_t i = 0; i < n; i += BLOCK) {
         const uint32_t m = n - i < BLOCK ? n - i : BLOCK;
-        const block_facts f = look(logits + i, m);
-        if (f.bad) {
-            return false;
-        }
-        if (!(f.max > best.logit)) {
+        if (!any_above(logits + i, m, best.logit)) {
             continue;
         }
         for (uint32_t j = i; j < i + m; j++) {
-            if (logits[j] > best.logit && !bt_select_skips(skip, j)) {
+            if (logits[j] <= best.logit) {
+                continue;
+            }
+            if (!(logits[j] <= FLT_MAX)) {
+                return false;
+            }
+            if (!bt_select_skips(skip, j)) {
                 best = (bt_candidate){ j, logits[j] };
             }
         }
@@ -130,15 +117,14 @@ bool bt_select_top(const float *logits, uint32_t n, const uint32_t *skip, uint32
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i += BLOCK) {
         const uint32_t m = n - i < BLOCK ? n - i : BLOCK;
-        const block_facts f = look(logits + i, m);
-        if (f.bad) {
-            return false;
-        }
         /* Ids ascend, so an equal logit that comes later never wins. */
-        if (count == k && !(f.max > heap[0].logit)) {
+        if (count == k && !any_above(logits + i, m, heap[0].logit)) {
             continue;
         }
         for (uint32_t j = i; j < i + m; j++) {
+            if (!(logits[j] <= FLT_MAX)) {
+                return false;
+            }
             if ((count < k || logits[j] > heap[0].logit) && !bt_select_skips(skip, j)) {
                 bt_select_offer(heap, &count, k, (bt_candidate){ j, logits[j] });
             }

@@ -1,8 +1,8 @@
 /* sample/select.h - finding the best few among very many logits without sorting them all.
  *
- * A row of logits is walked once, in blocks: the largest value of a block is compared with the
- * worst candidate kept so far, so that most blocks are left after one vector comparison. Order of
- * candidates everywhere: larger logit first; of equal ones, the smaller id first.
+ * A row of logits is walked once, in blocks: a block's values are compared with the worst candidate
+ * kept so far, so that most blocks are left after one vector comparison. Order of candidates
+ * everywhere: larger logit first; of equal ones, the smaller id first.
  *
  * Threads: pure functions. Failure: bt_select_best and bt_select_top give false when the row holds
  * a NaN or +infinity (-infinity is a ban and is allowed).
