@@ -153,7 +153,8 @@ static void take_turn(bt_run_session *s, history *h)
     bt_run_answer_init(&a);
     bool answered = bt_run_render(s, h->messages, h->n, &prompt);
     if (answered && !bt_run_ask(s, &prompt, true, &a)) {
-        bt_cli_say_error("%s%s", a.message, a.status == BT_E_CONTEXT ? " (/reset starts anew)" : "");
+        const bool full = a.status == BT_E_CONTEXT;
+        bt_cli_say_error("%s%s", a.message, full ? " (/reset starts anew)" : "");
         answered = false;
     }
     if (answered) {

@@ -3,8 +3,8 @@
  * The row of a position is a hash of the token and of the row before it, read back through the page
  * table, so one wrong page, position or shared prefix changes every later row. A position's logits
  * are made of all rows up to it. `fake_answer` computes the same without pages, steps or engine:
- * the oracle. The few functions of model/ and text/tokenizer.h that the engine calls are defined here
- * in place of the real ones.
+ * the oracle. The few functions of model/ and text/tokenizer.h that the engine calls are defined
+ * here in place of the real ones.
  */
 #ifndef TESTS_ENGINE_FAKE_H
 #define TESTS_ENGINE_FAKE_H
@@ -201,7 +201,8 @@ static uint64_t *fake_place(fake_device *f, const bt_kv_layout *kv, const bt_ste
 {
     const bt_kv_layer *y = &kv->layers[layer];
     const uint32_t page = s->pages[position / kv->page_tokens], slot = position % kv->page_tokens;
-    const uint64_t at = v ? y->v_offset + slot * y->v_row_bytes : y->k_offset + slot * y->k_row_bytes;
+    const uint64_t at = v ? y->v_offset + slot * y->v_row_bytes
+                          : y->k_offset + slot * y->k_row_bytes;
     return (uint64_t *)(void *)(f->memory + page * kv->page_bytes + at);
 }
 

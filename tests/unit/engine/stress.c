@@ -1,6 +1,6 @@
 /* 16 clients at once, for a thousand requests: they read, dawdle, cancel, leave; a placement
- * commits, lies, gives up; pages are short. Every whole answer is the right one, every part of one a
- * beginning of it, and nothing is left behind. */
+ * commits, lies, gives up; pages are short. Every whole answer is the right one, every part of one
+ * a beginning of it, and nothing is left behind. */
 #include <pthread.h>
 #include <unistd.h>
 
