@@ -6,8 +6,8 @@
  *
  * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to
  * 1 MiB), so nothing finer is needed. Only the thread of the peer that a job is on takes the job
- * off the list or frees it; with the lock free it may therefore import rows for it. Engine and link are
- * called without the lock, except bt_link_send, which never blocks.
+ * off the list or frees it; with the lock free it may therefore import rows for it. Engine and link
+ * are called without the lock, except bt_link_send, which never blocks.
  */
 #ifndef BT_HANDOFF_PREFILL_PRIVATE_H
 #define BT_HANDOFF_PREFILL_PRIVATE_H

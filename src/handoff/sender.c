@@ -192,14 +192,18 @@ static bool send_round(bt_handoff_guest *g)
     return any;
 }
 
-/* Lock held on entry and exit. Nobody but this thread takes pushes off, so the walk is safe. */
-static void poll_all(bt_handoff_guest *g)
+/* Lock held on entry and exit. Nobody but this thread takes pushes off, so the walk is safe. True
+ * if one waits for nothing but the engine's END, which nobody signals. */
+static bool poll_all(bt_handoff_guest *g)
 {
+    bool ending = false;
     for (bt_handoff_push *u = g->pushes; u; u = u->next) {
         (void)pthread_mutex_unlock(&g->lock);
         poll_events(u);
         (void)pthread_mutex_lock(&g->lock);
+        ending |= u->request && !u->ended && (u->committed || u->cancelled);
     }
+    return ending;
 }
 
 void *bt_handoff_sender_main(void *context)
@@ -208,13 +212,15 @@ void *bt_handoff_sender_main(void *context)
     double load_ms = 0;
     (void)pthread_mutex_lock(&g->lock);
     while (!g->closing || g->pushes) {
-        poll_all(g);
+        const bool ending = poll_all(g);
         bool busy = send_round(g);
         while (bury_one(g)) {
             busy = true;
         }
         if (!busy) {
-            const uint32_t ms = g->pushes ? BT_HANDOFF_POLL_MS : BT_HANDOFF_REST_MS;
+            const uint32_t ms = ending      ? BT_HANDOFF_END_MS
+                                : g->pushes ? BT_HANDOFF_POLL_MS
+                                            : BT_HANDOFF_REST_MS;
             bt_link_cond_wait_ns(&g->wake, &g->lock, bt_link_ms_to_ns(ms));
         }
         if (bt_clock_ms() - load_ms >= BT_HANDOFF_REST_MS) {

@@ -23,6 +23,7 @@
 enum {
     BT_HANDOFF_LISTEN_MS = 200,        /* ended connections are cleared away this often */
     BT_HANDOFF_POLL_MS = 10,           /* the engine's END is looked for at least this often */
+    BT_HANDOFF_END_MS = 1,             /* where END is all that is missing */
     BT_HANDOFF_REST_MS = 200,          /* with no prompt: load is told this often */
     BT_HANDOFF_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
     BT_HANDOFF_STRANGERS_MAX = 16,     /* connections that have not said HELLO yet */

@@ -4,8 +4,8 @@
  *
  * One process fills ROWS from a region larger than any cache, as a worker does from its pages; the
  * other verifies, keeps the running digest and copies them into a region of its own, as a server
- * does. Prints one JSON line. Compare with `iperf3 -c 127.0.0.1 -n 4G`, which moves bytes and looks at
- * none.
+ * does. Prints one JSON line. Compare with `iperf3 -c 127.0.0.1 -n 4G`, which moves bytes and looks
+ * at none.
  */
 #include <stdio.h>
 #include <stdlib.h>

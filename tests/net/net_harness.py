@@ -1,7 +1,7 @@
 """Processes, requests and counters for the tests of this folder. Standard library only.
 
-A test is a program: test.py BATON MODELS [options]; BATON is the program under test, MODELS a folder
-with tiny-llama.gguf and so on (tests/golden). Exit code 77 means that something it needs is missing.
+A test is a program: test.py BATON MODELS [options]; BATON is the program under test, MODELS a
+folder with tiny-llama-f32.gguf and so on (tests/golden). Exit code 77: something is missing.
 """
 import atexit
 import http.client
@@ -79,7 +79,8 @@ class Process:
     def _address(self):
         match = re.search(self.says_ready, self.text())
         if not match and self.child.poll() is not None:
-            raise Failed(f"{' '.join(self.command)} ended with {self.child.returncode}:\n{self.text()}")
+            raise Failed(f"{' '.join(self.command)} ended with {self.child.returncode}:\n"
+                         f"{self.text()}")
         return match and match.group(1)
 
     def text(self):
@@ -133,9 +134,10 @@ class Worker(Process):
     def status(self):
         """Its counters, asked for by SIGUSR1."""
         def told():
-            return re.findall(r"^\{.*\}$", self.text(), re.M)
+            lines = re.findall(r"^\{.*\}$", self.text(), re.M)
+            return lines if len(lines) > self.n_told else None
         self.signal(signal.SIGUSR1)
-        lines = wait_for("the worker's counters", lambda: (lambda l: len(l) > self.n_told and l)(told()))
+        lines = wait_for("the worker's counters", told)
         self.n_told = len(lines)
         return json.loads(lines[-1])
 

@@ -2,9 +2,9 @@
 """Remote prefill equals local prefill, bit for bit (promise 1 of docs/architecture.md).
 
 For each model: one reference answer per prompt length, from a server without workers and with one
-thread; then every chunk size, thread count and neighbourhood against it, prefilled by a worker. Equal
-means: tokens, text and the log-probabilities of the ten likeliest tokens at each step, in all their
-digits. The quick set takes each chunk size once; --full all combinations.
+thread; then every chunk size, thread count and neighbourhood against it, prefilled by a worker.
+Equal means: tokens, text and the log-probabilities of the ten likeliest tokens at each step, in all
+their digits. The quick set takes each chunk size once; --full all combinations.
 """
 import argparse
 import sys
@@ -18,7 +18,8 @@ N_PREDICT = 6
 
 def lengths(chunk, full):
     few = {2, 3, chunk - 1, chunk, chunk + 1, 3 * chunk + 7}
-    return sorted(n for n in few if n >= 2) + ([CONTEXT - N_PREDICT - 1] if full or chunk == 256 else [])
+    near_the_limit = [CONTEXT - N_PREDICT - 1] if full or chunk == 256 else []
+    return sorted(n for n in few if n >= 2) + near_the_limit
 
 
 class Reference:
@@ -64,7 +65,8 @@ def one_model(baton, name, model, full):
                     if n < CONTEXT // 2:
                         compare(server, reference, n, f"{what}, {n} tokens, three others decode")
                         n_compared += 1
-                net.wait_for("the others to decode", lambda: others.n_done >= 3 or others.problem, 60)
+                net.wait_for("the others to decode",
+                             lambda: others.n_done >= 3 or others.problem, 120)
             net.check(server.end() == 0, f"server: exit {server.child.returncode}")
         net.check(worker.end() == 0, f"worker: exit {worker.child.returncode}")
     reference.server.end()

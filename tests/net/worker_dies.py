@@ -40,7 +40,8 @@ def main():
     begin = time.monotonic()
     first = server.complete(tokens)
     span = time.monotonic() - begin
-    net.check(net.facts(first) == want and first["prefill"]["place"] == "remote", f"{first['prefill']}")
+    told = first["prefill"]
+    net.check(net.facts(first) == want and told["place"] == "remote", f"{told}")
 
     places = {}
     with net.Background(server, 1, n_predict=40):
