@@ -16,8 +16,7 @@
 
 /* ---- life ---- */
 
-bt_handoff_job *bt_handoff_job_create(bt_prefill *p, const bt_prefill_job *job,
-                                      const bt_prefill_report *report)
+bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report)
 {
     bt_handoff_job *j = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *j);
     uint32_t *tokens = bt_alloc_zero(BT_MEM_handoff, job->position_end, sizeof *tokens);
@@ -32,7 +31,7 @@ bt_handoff_job *bt_handoff_job_create(bt_prefill *p, const bt_prefill_job *job,
     j->first = job->position_first;
     j->end = job->position_end;
     j->complete = job->position_first;
-    j->policy_fail = p->options.policy_fail || job->policy == BT_POLICY_FAIL;
+    j->policy_fail = job->policy == BT_POLICY_FAIL;
     j->start_ms = bt_clock_ms();
     j->report = *report;
     return j;

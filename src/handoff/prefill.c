@@ -63,12 +63,12 @@ static void say_none_ready(const bt_prefill *p, uint32_t end, char *reason, size
 static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
                                  bt_prefill_report *report)
 {
-    const bool fail = p->options.policy_fail || job->policy == BT_POLICY_FAIL;
+    const bool fail = job->policy == BT_POLICY_FAIL;
     say_none_ready(p, job->position_end, report->reason, sizeof report->reason);
     report->fallback = true;
     bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"", fail ? "failed" : "fallback",
            job->position_end - job->position_first, report->reason);
-    bt_handoff_job *refused = fail ? bt_handoff_job_create(p, job, report) : NULL;
+    bt_handoff_job *refused = fail ? bt_handoff_job_create(job, report) : NULL;
     if (!refused) {
         p->status.n_fallbacks++;
         return false;
@@ -84,7 +84,7 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
 static bool start_on(bt_prefill *p, uint32_t index, const bt_prefill_job *job,
                      bt_prefill_report *report)
 {
-    bt_handoff_job *j = bt_handoff_job_create(p, job, report);
+    bt_handoff_job *j = bt_handoff_job_create(job, report);
     if (!j) {
         bt_say(report->reason, sizeof report->reason,
                        "no memory to hand %u tokens to a worker", job->position_end);

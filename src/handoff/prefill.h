@@ -27,7 +27,6 @@ typedef struct {
                                           from measured rates, BT_PREFILL_MIN_FIRST before that */
     uint32_t        n_prefill;         /* prompts in flight per worker; 0: what the worker offers */
     uint32_t        n_prefill_chunk;   /* tokens of one prompt per step there; 0: its own choice */
-    bool            policy_fail;       /* as if every request asked for BT_POLICY_FAIL */
     uint32_t        stall_ms;          /* without news of a prompt; 0: adapts to the prompt */
     uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */

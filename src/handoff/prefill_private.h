@@ -102,9 +102,8 @@ void *bt_handoff_peer_main(void *peer);
 void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers);
 
 /* ---- job.c ---- */
-/* Lock held. NULL when there is no memory. */
-bt_handoff_job *bt_handoff_job_create(bt_prefill *p, const bt_prefill_job *job,
-                                      const bt_prefill_report *report);
+/* NULL when there is no memory. */
+bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report);
 void bt_handoff_job_destroy(bt_handoff_job *job);      /* NULL is fine */
 /* Lock held. Puts it on the peer's list and sends it if there is a slot. */
 void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);

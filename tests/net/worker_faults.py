@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -484,6 +485,24 @@ def delta_only(b):
     b.done(server, worker)
 
 
+def one_shot(b):
+    """baton run with a worker gives what it gives without one."""
+    worker = b.worker()
+    tokens = ",".join(map(str, b.prompt(700)))
+    command = [b.baton, "run", "-m", b.model, "--tokens", tokens, "-n", "12", "--temp", "0",
+               "--json", "--ignore-eos"]
+    answers = []
+    for more in ([], ["--prefill-device", worker.address]):
+        run = subprocess.run(command + more, capture_output=True, text=True, timeout=60)
+        net.check(run.returncode == 0, f"exit {run.returncode}: {run.stderr}")
+        answers.append(json.loads(run.stdout))
+    places = [a["prefill"]["place"] for a in answers]
+    net.check(places == ["local", "remote"], f"{places}")
+    net.check(answers[0]["tokens"] == answers[1]["tokens"] and len(answers[0]["tokens"]) == 12,
+              f"{answers}")
+    b.done(worker)
+
+
 def keys(b):
     folder = os.path.dirname(b.plain.log)
     for name, byte in (("right", b"a"), ("wrong", b"b")):
@@ -514,7 +533,7 @@ CASES = [nobody_there, another_model, another_quantisation, cut_everywhere, flip
          hung_worker, stalled_link, slow_link_is_not_dead, round_trips_do_not_add_up,
          replaced_by_another_model, two_servers_one_worker, short_prompt_overtakes_long_ones,
          slots_are_kept, clients_that_leave, drained_worker, second_worker_takes_over, delta_only,
-         keys]
+         one_shot, keys]
 
 
 def main():
