@@ -32,6 +32,11 @@ def program():
     return path
 
 
+def has_sanitizer():
+    """AddressSanitizer keeps freed memory for a while, so that its size says nothing."""
+    return b"__asan_init" in pathlib.Path(program()).read_bytes()
+
+
 def is_tiny():
     return os.environ.get("BATON_E2E_MODEL", "tiny") == "tiny"
 

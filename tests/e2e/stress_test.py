@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from harness import Server, chat, is_tiny, text_of
+from harness import Server, chat, has_sanitizer, text_of
 
 CHAT, TEXT, NATIVE = "/v1/chat/completions", "/v1/completions", "/completion"
 SEED = int(os.environ.get("BATON_SEED", "1"))
@@ -80,7 +80,8 @@ class Streams(WithServer):
 
 
 class Leaving(WithServer):
-    OPTIONS = ["-c", "4096", "-np", "2"]
+    # Room for answers that last far longer than a test.
+    OPTIONS = ["-c", "65536", "-np", "2"]
 
     def leave(self, body, seconds):
         """Sends a request and closes the connection after a while, without reading."""
@@ -93,11 +94,11 @@ class Leaving(WithServer):
 
     def test_cancelled_requests_leave_nothing(self):
         for stream in False, True:                      # the first of each kind warm things up
-            self.leave(dict(prompt="x " * 100, max_tokens=2000, stream=stream), 0.05)
+            self.leave(dict(prompt="x " * 100, max_tokens=20000, stream=stream), 0.05)
         self.server.wait_idle()
         before = self.settled()
         for i in range(times(200)):
-            body = dict(prompt="x " * self.random.choice([1, 100, 1200]), max_tokens=2000,
+            body = dict(prompt="x " * self.random.choice([1, 100, 1200]), max_tokens=20000,
                         ignore_eos=True, stream=i % 2 == 0, n=self.random.choice([1, 2]))
             self.leave(body, self.random.choice([0, 0.001, 0.01, 0.05]))
         m = self.server.wait_idle()
@@ -119,13 +120,13 @@ class Leaving(WithServer):
     def test_a_waiting_request_is_freed_quickly(self):
         """Whether it waits in the queue, reads its prompt or writes: 250 ms and one step."""
         busy = [threading.Thread(target=self.leave, args=(
-            dict(prompt="y", max_tokens=3000, ignore_eos=True, stream=True), 3)) for _ in range(2)]
+            dict(prompt="y", max_tokens=30000, ignore_eos=True, stream=True), 3)) for _ in range(2)]
         for thread in busy:
             thread.start()
         time.sleep(0.5)
         for stream in False, True:
             thread = threading.Thread(target=self.leave, args=(
-                dict(prompt="x " * 50, max_tokens=2000, stream=stream), 0.5))
+                dict(prompt="x " * 50, max_tokens=20000, stream=stream), 0.5))
             thread.start()
             time.sleep(0.3)
             self.assertEqual(self.server.metrics()["llamacpp:requests_deferred"], 1)
@@ -139,7 +140,7 @@ class Leaving(WithServer):
 
     def test_sigterm_in_the_middle_ends_with_0(self):
         thread = threading.Thread(target=self.leave, args=(
-            dict(prompt="y", max_tokens=3500, ignore_eos=True, stream=True), 4))
+            dict(prompt="y", max_tokens=30000, ignore_eos=True, stream=True), 4))
         thread.start()
         time.sleep(0.3)
         begun = time.monotonic()
@@ -170,9 +171,10 @@ class Many(WithServer):
         some(times(1000))
         after = self.server.resources()
         connection.close()
-        if before:
+        if before and not has_sanitizer():
             # A leak of one small object (100 bytes) per request would be 100 KiB.
             self.assertLess(after[2] - before[2], 1024, "KiB more resident")
+        if before:
             self.assertEqual(after[:2], before[:2])
 
     def test_sixty_four_clients_at_once(self):
