@@ -1,5 +1,6 @@
 /* A device that doubts another: every op runs on both, the reference always on the device's own
- * inputs, so that what differs is the fault of that op alone and small differences do not pile up. */
+ * inputs, so that what differs is the fault of that op alone and small differences do not pile up.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,7 +129,8 @@ static bt_status compare_kv(const doubt *q, uint32_t layer, bt_error *err)
     const bt_kv_layout *kv = s->kv;
     const bt_kv_layer *l = &kv->layers[layer];
     if (l->k_dim > ROW_VALUES_MAX || l->v_dim > ROW_VALUES_MAX) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "check: rows of %u and %u values", l->k_dim, l->v_dim);
+        return bt_fail(err, BT_E_UNSUPPORTED, "check: rows of %u and %u values", l->k_dim,
+                       l->v_dim);
     }
     for (uint32_t r = 0; r < s->n_rows; r++) {
         const uint32_t position = s->positions[r];
@@ -244,8 +246,10 @@ static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weig
     BT_TRY(d->reference->ops->weight_load(d->reference, s, &b, err));
     /* A tape names weights for both, so both must number them alike. */
     if (a.id != b.id) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "check: tensor '%s' is weight %u on one device and %u "
-                       "on the other", s->name, a.id, b.id);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "check: tensor '%s' is weight %u on one device and %u "
+                       "on the other",
+                       s->name, a.id, b.id);
     }
     *ret = a;
     return BT_OK;

@@ -57,8 +57,9 @@ static bt_status check_source(const bt_weight_source *s, bt_error *err)
     }
     if (s->n_in == 0 || s->n_out == 0 || !bt_type_row_bytes(type, s->n_in, &row_bytes) ||
         !bt_size_mul((size_t)row_bytes, s->n_out, &size) || size != s->size_bytes) {
-        return bt_fail(err, BT_E_BADFILE, "tensor '%s': %u x %u values of type %s are not %zu bytes",
-                       s->name, s->n_in, s->n_out, type->name, s->size_bytes);
+        return bt_fail(err, BT_E_BADFILE,
+                       "tensor '%s': %u x %u values of type %s are not %zu bytes", s->name, s->n_in,
+                       s->n_out, type->name, s->size_bytes);
     }
     return BT_OK;
 }

@@ -138,19 +138,32 @@ static void attend(const bt_cpu_worker *w, const bt_op_attention *o, uint32_t ro
         return;
     }
     w->walk->device->kernels->attention(&(bt_cpu_attention){
-        .q = bt_cpu_rows(w, o->q) + row * bt_cpu_stride(w, o->q),
-        .y = bt_cpu_rows(w, o->y) + row * bt_cpu_stride(w, o->y),
-        .n_rows = n, .q_stride = bt_cpu_stride(w, o->q), .y_stride = bt_cpu_stride(w, o->y),
-        .n_heads = o->n_heads, .n_kv_heads = o->n_kv_heads,
-        .head_dim = o->q.cols / o->n_heads, .head_dim_v = o->y.cols / o->n_heads,
-        .position = step->positions[step_row], .window = o->window, .scale = o->scale,
-        .softcap = o->softcap, .type_k = kv->type_k, .type_v = kv->type_v,
-        .kv_base = (const uint8_t *)kv_base(w), .page_bytes = kv->page_bytes,
-        .page_tokens = kv->page_tokens, .pages = step->sequences[step->row_sequence[step_row]].pages,
-        .k_offset = l->k_offset, .v_offset = l->v_offset, .k_row_bytes = l->k_row_bytes,
-        .v_row_bytes = l->v_row_bytes, .head_first = heads.first, .head_last = heads.last,
-        .scratch = (float *)(void *)(w->own + w->walk->plan->attention_at)
-    });
+            .q = bt_cpu_rows(w, o->q) + row * bt_cpu_stride(w, o->q),
+            .y = bt_cpu_rows(w, o->y) + row * bt_cpu_stride(w, o->y),
+            .n_rows = n,
+            .q_stride = bt_cpu_stride(w, o->q),
+            .y_stride = bt_cpu_stride(w, o->y),
+            .n_heads = o->n_heads,
+            .n_kv_heads = o->n_kv_heads,
+            .head_dim = o->q.cols / o->n_heads,
+            .head_dim_v = o->y.cols / o->n_heads,
+            .position = step->positions[step_row],
+            .window = o->window,
+            .scale = o->scale,
+            .softcap = o->softcap,
+            .type_k = kv->type_k,
+            .type_v = kv->type_v,
+            .kv_base = (const uint8_t *)kv_base(w),
+            .page_bytes = kv->page_bytes,
+            .page_tokens = kv->page_tokens,
+            .pages = step->sequences[step->row_sequence[step_row]].pages,
+            .k_offset = l->k_offset,
+            .v_offset = l->v_offset,
+            .k_row_bytes = l->k_row_bytes,
+            .v_row_bytes = l->v_row_bytes,
+            .head_first = heads.first,
+            .head_last = heads.last,
+            .scratch = (float *)(void *)(w->own + w->walk->plan->attention_at)});
 }
 
 /* Rows from `row` on, before `end`, at consecutive positions of one sequence: at most `most`. */

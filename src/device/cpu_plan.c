@@ -1,8 +1,9 @@
 /* From a tape to stages: who does what, and where all threads must meet.
  *
  * Every stage reads and writes resources: slots, activation buffers, keys and values, angles. Since
- * the last meeting each resource remembers in which ways it was read and written. A stage that would
- * touch what another thread may still be working on gets a meeting before it; all else runs on. */
+ * the last meeting each resource remembers in which ways it was read and written. A stage that
+ * would touch what another thread may still be working on gets a meeting before it; all else runs
+ * on. */
 #include <string.h>
 
 #include "base/check.h"
@@ -34,7 +35,7 @@ typedef struct {
     bt_cpu_list *list;
     bool         few;
     uint32_t     n_threads;
-    uint16_t    *groups;                 /* [n_ops] key heads of the attention that follows; 0: none */
+    uint16_t    *groups;                 /* [n_ops] key heads of the next attention; 0: none */
     uint8_t      read[R_COUNT], write[R_COUNT];
     uint16_t     read_groups[R_COUNT];   /* of W_HEADS; two group counts make it W_OTHER */
     held_acts    acts[BT_CPU_FORMS_MAX];
@@ -363,10 +364,11 @@ static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err
                 return bt_fail(err, BT_E_UNSUPPORTED, "cpu device: a tape with more than %d "
                                "different rotations", BT_CPU_ANGLES_MAX);
             }
+            const uint32_t n_half = op->rope.n_rot / 2;
             p->angles[p->n_angles++] = (bt_cpu_angles){
                 .frequencies = op->rope.frequencies, .magnitude = op->rope.magnitude,
-                .n_half = op->rope.n_rot / 2,
-                .stride = (uint32_t)(bt_cpu_line(op->rope.n_rot / 2 * sizeof(float)) / sizeof(float))
+                .n_half = n_half,
+                .stride = (uint32_t)(bt_cpu_line(n_half * sizeof(float)) / sizeof(float))
             };
         }
     }

@@ -2,9 +2,9 @@
  *
  * A plan is made of a tape once (prepare): a list of stages, each a piece of an op with the way its
  * work is split over the team, and whether all threads must meet before it. There are two plans of
- * a tape. The one for few rows (decode) lets each thread compute small ops for itself, in scratch of
- * its own, since meeting costs more than computing a norm again; the one for many rows splits rows.
- * Which plan, how many threads and who takes which piece never changes a bit of the result.
+ * a tape. The one for few rows (decode) lets each thread compute small ops for itself, in scratch
+ * of its own, since meeting costs more than computing a norm again; the one for many rows splits
+ * rows. Which plan, how many threads and who takes which piece never changes a bit of the result.
  */
 #ifndef BT_DEVICE_CPU_PRIVATE_H
 #define BT_DEVICE_CPU_PRIVATE_H
@@ -53,8 +53,8 @@ typedef enum {
 
 /* How a stage is split. SAME: each thread does all of it in its own scratch. ONE: thread 0. ROWS:
  * runs of rows. HEADS: runs of key heads with their query heads. CELLS: blocks of columns of each
- * row. TASKS: pieces taken from a counter. Only ROWS after ROWS and HEADS after HEADS touch the same
- * cells from the same thread. */
+ * row. TASKS: pieces taken from a counter. Only ROWS after ROWS and HEADS after HEADS touch the
+ * same cells from the same thread. */
 typedef enum {
     BT_SPLIT_SAME, BT_SPLIT_ONE, BT_SPLIT_ROWS, BT_SPLIT_HEADS, BT_SPLIT_CELLS, BT_SPLIT_TASKS
 } bt_cpu_split;

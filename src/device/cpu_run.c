@@ -216,12 +216,11 @@ static void run_cells(const bt_cpu_worker *w, const bt_op *op, uint32_t row, uin
     case BT_OP_softcap:
         k->softcap(y, n, op->softcap.cap);
         break;
-    case BT_OP_glu:
+    default:
+        BT_ASSERT(op->kind == BT_OP_glu);
         k->glu(y, x, bt_cpu_rows(w, in[1]) + row * bt_cpu_stride(w, in[1]) + first, n,
                op->glu.act);
         break;
-    default:
-        BT_ASSERT(!"a pointwise op");
     }
 }
 

@@ -32,7 +32,8 @@ typedef struct {
     void      (*buffer_free)(bt_device *d, bt_buffer b);
     /* Host-visible address of a buffer, or NULL when the device has its own memory. */
     void     *(*buffer_map)(bt_device *d, bt_buffer b);
-    bt_status (*weight_load)(bt_device *d, const bt_weight_source *s, bt_weight *ret, bt_error *err);
+    bt_status (*weight_load)(bt_device *d, const bt_weight_source *s, bt_weight *ret,
+                             bt_error *err);
     bt_status (*weight_shape)(const bt_device *d, bt_weight w, bt_weight_shape *ret);
     /* Scratch for tapes of up to n_rows rows and n_logit_rows picked rows. */
     bt_status (*prepare)(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
@@ -71,8 +72,9 @@ BT_MUST_CHECK bt_status bt_device_trace_open(bt_device *inner, const bt_device_t
 
 /* Runs each op on both (kept, closed with the wrapper) and fails at the first op whose rows differ
  * by more than `nmse_max`, naming it. Results are those of `device`. */
-BT_MUST_CHECK bt_status bt_device_check_open(bt_device *device, bt_device *reference, double nmse_max,
-                                             bt_device **ret_device, bt_error *err);
+BT_MUST_CHECK bt_status bt_device_check_open(bt_device *device, bt_device *reference,
+                                             double nmse_max, bt_device **ret_device,
+                                             bt_error *err);
 
 void  bt_device_close(bt_device *d);                             /* NULL is fine */
 const char *bt_device_name(const bt_device *d);
@@ -80,13 +82,15 @@ BT_MUST_CHECK bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes
                                                bt_error *err);
 void  bt_device_buffer_free(bt_device *d, bt_buffer b);
 void *bt_device_map(bt_device *d, bt_buffer b);
-BT_MUST_CHECK bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret,
-                                              bt_error *err);
-BT_MUST_CHECK bt_status bt_device_weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret);
+BT_MUST_CHECK bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s,
+                                              bt_weight *ret, bt_error *err);
+BT_MUST_CHECK bt_status bt_device_weight_shape(const bt_device *d, bt_weight w,
+                                               bt_weight_shape *ret);
 BT_MUST_CHECK bt_status bt_device_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows,
                                           uint32_t n_logit_rows, bt_error *err);
 /* The whole tape, to its end. */
-BT_MUST_CHECK bt_status bt_device_run(bt_device *d, const bt_tape *t, const bt_step *s, bt_error *err);
+BT_MUST_CHECK bt_status bt_device_run(bt_device *d, const bt_tape *t, const bt_step *s,
+                                      bt_error *err);
 const float *bt_device_read_rows(bt_device *d, bt_rows rows, uint64_t *ret_stride);
 
 #endif

@@ -138,7 +138,8 @@ static bool was_written(const slot *s, bt_rows r)
 static bool writes(bt_tape *t, bt_rows r, const char *what)
 {
     if (r.slot == 0 || r.slot > t->n_slots) {
-        return mistake(t, "%s are rows that do not exist (slot %u of %u)", what, r.slot, t->n_slots);
+        return mistake(t, "%s are rows that do not exist (slot %u of %u)", what, r.slot,
+                       t->n_slots);
     }
     const slot *s = &t->slots[r.slot];
     if (r.cols == 0 || r.column > s->cols || r.cols > s->cols - r.column) {
@@ -318,7 +319,8 @@ static bool check_attention(bt_tape *t, const bt_op_attention *o)
     }
     if (t->k_cols[o->layer] != o->q.cols / o->n_heads * o->n_kv_heads ||
         t->v_cols[o->layer] != o->y.cols / o->n_heads * o->n_kv_heads) {
-        return mistake(t, "layer %u keeps %u and %u values, but %u heads of %u and %u are asked for",
+        return mistake(t,
+                       "layer %u keeps %u and %u values, but %u heads of %u and %u are asked for",
                        o->layer, t->k_cols[o->layer], t->v_cols[o->layer], o->n_kv_heads,
                        o->q.cols / o->n_heads, o->y.cols / o->n_heads);
     }

@@ -38,7 +38,7 @@ bt_rows bt_tape_rows_picked(bt_tape *t, uint32_t cols);     /* one row per logit
 bt_rows bt_rows_slice(bt_rows r, uint32_t column, uint32_t cols);
 
 void bt_tape_put(bt_tape *t, const bt_op *op);
-/* Ops put from now on belong to `layer` (BT_TAPE_NO_LAYER: to none). For messages and traces only. */
+/* Ops put from now on belong to `layer` (BT_TAPE_NO_LAYER: to none). For messages and traces. */
 void bt_tape_set_layer(bt_tape *t, uint32_t layer);
 /* Names the rows that hold the logits, for the host to read. */
 void bt_tape_set_result(bt_tape *t, bt_rows logits);
@@ -58,18 +58,20 @@ uint32_t     bt_op_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX])
 void         bt_tape_print(const bt_tape *t, bt_buf *to);
 
 /* Arguments by name; a wrong name does not compile. */
-#define bt_embed(t, ...)     bt_tape_put((t), &(bt_op){ .kind = BT_OP_embed, .embed = { __VA_ARGS__ } })
-#define bt_pick(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_rows, .rows = { __VA_ARGS__ } })
-#define bt_rmsnorm(t, ...)   bt_tape_put((t), &(bt_op){ .kind = BT_OP_rmsnorm, .rmsnorm = { __VA_ARGS__ } })
-#define bt_head_norm(t, ...) bt_tape_put((t), &(bt_op){ .kind = BT_OP_head_norm, .head_norm = { __VA_ARGS__ } })
-#define bt_linear(t, ...)    bt_tape_put((t), &(bt_op){ .kind = BT_OP_linear, .linear = { __VA_ARGS__ } })
-#define bt_rope(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_rope, .rope = { __VA_ARGS__ } })
-#define bt_kv_put(t, ...)    bt_tape_put((t), &(bt_op){ .kind = BT_OP_kv_put, .kv_put = { __VA_ARGS__ } })
-#define bt_attention(t, ...) bt_tape_put((t), &(bt_op){ .kind = BT_OP_attention, .attention = { __VA_ARGS__ } })
-#define bt_add(t, ...)       bt_tape_put((t), &(bt_op){ .kind = BT_OP_add, .add = { __VA_ARGS__ } })
-#define bt_scale(t, ...)     bt_tape_put((t), &(bt_op){ .kind = BT_OP_scale, .scale = { __VA_ARGS__ } })
-#define bt_glu(t, ...)       bt_tape_put((t), &(bt_op){ .kind = BT_OP_glu, .glu = { __VA_ARGS__ } })
-#define bt_softcap(t, ...)   bt_tape_put((t), &(bt_op){ .kind = BT_OP_softcap, .softcap = { __VA_ARGS__ } })
-#define bt_mark(t, ...)      bt_tape_put((t), &(bt_op){ .kind = BT_OP_mark, .mark = { __VA_ARGS__ } })
+#define BT_TAPE_PUT(t, op, ...) \
+    bt_tape_put((t), &(bt_op){ .kind = BT_OP_##op, .op = { __VA_ARGS__ } })
+#define bt_embed(t, ...)      BT_TAPE_PUT(t, embed, __VA_ARGS__)
+#define bt_pick(t, ...)       BT_TAPE_PUT(t, rows, __VA_ARGS__)
+#define bt_rmsnorm(t, ...)    BT_TAPE_PUT(t, rmsnorm, __VA_ARGS__)
+#define bt_head_norm(t, ...)  BT_TAPE_PUT(t, head_norm, __VA_ARGS__)
+#define bt_linear(t, ...)     BT_TAPE_PUT(t, linear, __VA_ARGS__)
+#define bt_rope(t, ...)       BT_TAPE_PUT(t, rope, __VA_ARGS__)
+#define bt_kv_put(t, ...)     BT_TAPE_PUT(t, kv_put, __VA_ARGS__)
+#define bt_attention(t, ...)  BT_TAPE_PUT(t, attention, __VA_ARGS__)
+#define bt_add(t, ...)        BT_TAPE_PUT(t, add, __VA_ARGS__)
+#define bt_scale(t, ...)      BT_TAPE_PUT(t, scale, __VA_ARGS__)
+#define bt_glu(t, ...)        BT_TAPE_PUT(t, glu, __VA_ARGS__)
+#define bt_softcap(t, ...)    BT_TAPE_PUT(t, softcap, __VA_ARGS__)
+#define bt_mark(t, ...)       BT_TAPE_PUT(t, mark, __VA_ARGS__)
 
 #endif

@@ -45,8 +45,8 @@ bool bt_model_key_is_array(const bt_model_keys *k, const char *key)
 static uint32_t within(bt_model_keys *k, const char *key, uint32_t v, uint32_t low, uint32_t high)
 {
     if (k->status == BT_OK && (v < low || v > high)) {
-        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %u, but must be %u to %u", k->architecture, key,
-                          v, low, high);
+        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %u, but must be %u to %u", k->architecture,
+                          key, v, low, high);
     }
     return k->status == BT_OK ? v : low;
 }
@@ -76,8 +76,8 @@ float bt_model_key_opt_f32(bt_model_keys *k, const char *key, float fallback, fl
     }
     k->status = bt_gguf_get_f32(k->file, full_key(k, key, name), &v, k->err);
     if (k->status == BT_OK && !(v >= low && v <= high)) {
-        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %g, but must be %g to %g", k->architecture, key,
-                          (double)v, (double)low, (double)high);
+        bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %g, but must be %g to %g", k->architecture,
+                          key, (double)v, (double)low, (double)high);
     }
     return k->status == BT_OK ? v : fallback;
 }
@@ -87,7 +87,8 @@ void bt_model_key_per_layer(bt_model_keys *k, const char *key, uint32_t n, uint3
 {
     char name[KEY_MAX];
     if (k->status == BT_OK) {
-        k->status = bt_gguf_get_u32_per_layer(k->file, full_key(k, key, name), n, ret_values, k->err);
+        k->status =
+                bt_gguf_get_u32_per_layer(k->file, full_key(k, key, name), n, ret_values, k->err);
     }
     for (uint32_t i = 0; i < n && k->status == BT_OK; i++) {
         if (ret_values[i] < low || ret_values[i] > high) {
@@ -184,8 +185,10 @@ static void read_scaling_type(bt_model_keys *k, bt_model_config *c)
     } else {
         char shown[32];
         copy_text(type, shown, sizeof shown);
-        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s.rope.scaling.type is '%s'; none, linear, yarn and "
-                          "longrope are supported", k->architecture, shown);
+        bt_model_key_fail(k, BT_E_UNSUPPORTED,
+                          "%s.rope.scaling.type is '%s'; none, linear, yarn and "
+                          "longrope are supported",
+                          k->architecture, shown);
     }
 }
 
@@ -231,8 +234,10 @@ static void read_vocabulary(bt_model_keys *k, bt_model_config *c)
                           (unsigned long long)n, BT_VOCAB_MAX);
     }
     if (table && tokens && tokens->type == BT_GGUF_ARRAY && tokens->count != n) {
-        bt_model_key_fail(k, BT_E_BADFILE, "the tokenizer has %llu tokens, but token_embd.weight has "
-                          "%llu rows", (unsigned long long)tokens->count, (unsigned long long)n);
+        bt_model_key_fail(k, BT_E_BADFILE,
+                          "the tokenizer has %llu tokens, but token_embd.weight has "
+                          "%llu rows",
+                          (unsigned long long)tokens->count, (unsigned long long)n);
     }
     c->n_vocab = k->status == BT_OK ? (uint32_t)n : 0;
 }
@@ -251,8 +256,10 @@ static void check_widths(bt_model_keys *k, const bt_model_config *c)
     const uint32_t dim = c->head_dim_k > c->head_dim_v ? c->head_dim_k : c->head_dim_v;
     for (uint32_t i = 0; i < c->n_layers && k->status == BT_OK; i++) {
         if ((uint64_t)c->n_heads[i] * dim > BT_WIDTH_MAX) {
-            bt_model_key_fail(k, BT_E_BADFILE, "layer %u has %u heads of %u values: more than %u in "
-                              "all", i, c->n_heads[i], dim, BT_WIDTH_MAX);
+            bt_model_key_fail(k, BT_E_BADFILE,
+                              "layer %u has %u heads of %u values: more than %u in "
+                              "all",
+                              i, c->n_heads[i], dim, BT_WIDTH_MAX);
         }
     }
 }

@@ -27,7 +27,7 @@ struct bt_model {
     bt_model_config   config;
     bt_model_identity identity;
     bt_weight         table, output_norm, output, output_bias;
-    bt_model_rope     rope, rope_sliding;        /* of layers that see all keys, and of the others */
+    bt_model_rope     rope, rope_sliding;        /* of layers that see all keys; of others */
     bt_model_layer   *layers;                    /* [n_layers] */
     bt_tape          *tape, *push_tape;
 };
@@ -60,7 +60,7 @@ void     bt_model_key_fail(bt_model_keys *k, bt_status status, const char *forma
 
 typedef struct bt_model_loader bt_model_loader;
 
-/* The first failure sticks; later calls give none. Shapes are as in the file: n_in is contiguous. */
+/* The first failure sticks; later calls give none. Shapes as in the file: n_in is contiguous. */
 bt_weight bt_model_load_matrix(bt_model_loader *l, uint32_t n_in, uint32_t n_out,
                                const char *name, ...) __attribute__((format(printf, 4, 5)));
 bt_weight bt_model_load_vector(bt_model_loader *l, uint32_t n, const char *name, ...)
@@ -85,8 +85,8 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
 
 /* ---- angles ---- */
 
-/* n_rot / 2 radians per position, all scaling applied, rounded to f32. `factors`: divisors, or NULL.
- * Sliding layers use their own base and no scaling. */
+/* n_rot / 2 radians per position, all scaling applied, rounded to f32. `factors`: divisors, or
+ * NULL. Sliding layers use their own base and no scaling. */
 void  bt_model_rope_frequencies(const bt_model_config *c, bool sliding, const float *factors,
                                 float *ret_frequencies);
 float bt_model_rope_magnitude(const bt_model_config *c, bool sliding);
@@ -94,9 +94,9 @@ float bt_model_rope_magnitude(const bt_model_config *c, bool sliding);
 /* ---- identity ---- */
 
 /* contents[i]: digest of the bytes of tensor i. */
-bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c, const bt_digest *contents,
-                            const float *frequencies, uint32_t n_frequencies,
-                            bt_model_identity *ret_identity, bt_error *err);
+bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c,
+                            const bt_digest *contents, const float *frequencies,
+                            uint32_t n_frequencies, bt_model_identity *ret_identity, bt_error *err);
 
 /* ---- tapes ---- */
 
@@ -104,7 +104,7 @@ bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c, const
 typedef struct {
     bt_rows x;                       /* the residual stream */
     bt_rows h;                       /* normed */
-    bt_rows o;                       /* what a block gives back, where it is normed before x takes it */
+    bt_rows o;                       /* what a block gives back, if it is normed first */
     bt_rows qkv, q, k, v;            /* side by side, and apart */
     bt_rows a;                       /* attention's answer */
     bt_rows gate_up, gate, up, g;

@@ -173,9 +173,9 @@ static bt_digest digest_geometry(bt_digester *d, const bt_model_config *c, const
     return bt_digester_value(d);
 }
 
-bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c, const bt_digest *contents,
-                            const float *frequencies, uint32_t n_frequencies,
-                            bt_model_identity *ret_identity, bt_error *err)
+bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c,
+                            const bt_digest *contents, const float *frequencies,
+                            uint32_t n_frequencies, bt_model_identity *ret_identity, bt_error *err)
 {
     bt_digester *d = NULL;
     bt_model_identity made;

@@ -1,7 +1,7 @@
 /* model/model.h - a loaded model: what its file says, its weights on a device, its tapes.
  *
  * One file per family builds the tape (llama.c, qwen2.c, qwen3.c, gemma3.c); this header is the
- * same for all. docs/models/FAMILY.md tells the mathematics, docs/models/FAMILY.py runs it in numpy.
+ * same for all. docs/models/FAMILY.md has the mathematics, docs/models/FAMILY.py runs it in numpy.
  *
  * Lifetime: load to destroy. Borrows the file and the device, which must outlive it.
  * Threads:  immutable after load.

@@ -8,7 +8,8 @@ static const double PI = 3.14159265358979323846;
 /* The pair that has turned `turns` times over the original context. */
 static double pair_of_turns(const bt_model_config *c, double turns)
 {
-    return c->n_rot * log(c->rope_ctx_original / (turns * 2.0 * PI)) / (2.0 * log(c->rope_base));
+    return c->n_rot * log(c->rope_ctx_original / (turns * 2.0 * PI)) /
+           (2.0 * log((double)c->rope_base));
 }
 
 /* 1: the pair turns fast and keeps its angle, 0: slow, and is squeezed by the factor. */

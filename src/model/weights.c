@@ -33,13 +33,12 @@ static uint32_t index_of(const bt_model_loader *l, const bt_gguf_tensor *t)
             return guess;
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (bt_gguf_tensor_at(l->file, i) == t) {
-            return i;
-        }
+    uint32_t i = 0;
+    while (bt_gguf_tensor_at(l->file, i) != t) {
+        i++;
+        BT_ASSERT(i < n);
     }
-    BT_ASSERT(!"a tensor of this file");
-    return 0;
+    return i;
 }
 
 static void digest(bt_model_loader *l, const bt_gguf_tensor *t)
@@ -74,8 +73,9 @@ static bool fits(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uin
     }
     shape_text(found, t->n_dims, t->ne);
     if (n_out == 1) {
-        l->status = bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' is %s, but %u values are wanted",
-                            bt_gguf_path(l->file), t->name, found, n_in);
+        l->status =
+                bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' is %s, but %u values are wanted",
+                        bt_gguf_path(l->file), t->name, found, n_in);
     } else {
         l->status = bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' is %s, but %u x %u is wanted",
                             bt_gguf_path(l->file), t->name, found, n_in, n_out);
@@ -172,7 +172,8 @@ void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t la
     const uint32_t k = c->n_kv_heads[layer] * c->head_dim_k;
     const uint32_t v = c->n_kv_heads[layer] * c->head_dim_v;
     if (may_fuse) {
-        to->qkv = bt_model_load_opt_matrix(l, c->n_embd, q + k + v, "blk.%u.attn_qkv.weight", layer);
+        to->qkv =
+                bt_model_load_opt_matrix(l, c->n_embd, q + k + v, "blk.%u.attn_qkv.weight", layer);
     }
     if (to->qkv.id != 0) {
         to->qkv_bias = bt_model_load_opt_vector(l, q + k + v, "blk.%u.attn_qkv.bias", layer);
@@ -240,8 +241,10 @@ static const float *load_factors(bt_model_loader *l, const bt_model_config *c, f
     l->status = bt_type_decode(t->type->id, t->data, to, c->n_rot / 2);
     for (uint32_t i = 0; i < c->n_rot / 2 && l->status == BT_OK; i++) {
         if (!(to[i] > 0.0f) || !isfinite(to[i])) {
-            l->status = bt_fail(l->err, BT_E_BADFILE, "'%s': value %u of tensor '%s' is %g, but must "
-                                "be above 0", bt_gguf_path(l->file), i, name, (double)to[i]);
+            l->status = bt_fail(l->err, BT_E_BADFILE,
+                                "'%s': value %u of tensor '%s' is %g, but must "
+                                "be above 0",
+                                bt_gguf_path(l->file), i, name, (double)to[i]);
         }
     }
     return to;

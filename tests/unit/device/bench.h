@@ -45,8 +45,8 @@ static inline float bench_value(bench *b)
     return (float)(sum * 1.7);
 }
 
-static inline bt_weight bench_weight(bench *b, bt_type type, uint32_t n_in, uint32_t n_out, float size,
-                              float middle, bool as_table)
+static inline bt_weight bench_weight(bench *b, bt_type type, uint32_t n_in, uint32_t n_out,
+                                     float size, float middle, bool as_table)
 {
     const size_t n = (size_t)n_in * n_out;
     float *values = malloc(n * sizeof *values);

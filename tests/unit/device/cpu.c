@@ -1,4 +1,5 @@
-/* device/device.h: the CPU device, op by op against plain formulas, and bit by bit against itself. */
+/* device/device.h: the CPU device, op by op against plain formulas, and bit by bit against itself.
+ */
 #include <stdio.h>
 
 #include "unit/device/bench.h"
@@ -20,10 +21,11 @@ static void run(bench *b, bench_step *s)
 }
 
 /* How much one op may differ from its formula, in relative square. Activations become 8 bits in
- * blocks of 32: each is off by up to 1/254 of the block's largest, evenly spread, so the errors of a
- * block are 32 * (largest / 127)^2 / 12 in square, and the block's own square is at least largest^2.
- * Their share is 32 / (12 * 127^2) at most, in the mean over the outputs; twice that is six standard
- * deviations for the 64 outputs of the narrowest linear here. All else is f32 rounding. */
+ * blocks of 32: each is off by up to 1/254 of the block's largest, evenly spread, so the errors of
+ * a block are 32 * (largest / 127)^2 / 12 in square, and the block's own square is at least
+ * largest^2. Their share is 32 / (12 * 127^2) at most, in the mean over the outputs; twice that is
+ * six standard deviations for the 64 outputs of the narrowest linear here. All else is f32
+ * rounding. */
 static const double CLOSE = 2 * 32.0 / (12 * 127 * 127);
 
 /* Prefill of several lengths, single rows, several sequences in one step, no logits at all. */
@@ -89,7 +91,8 @@ static void take_logits(bench *b, const bench_step *s, uint32_t position, outcom
     }
 }
 
-/* Sequence 0 of n tokens, `chunk` at a time; with company, each step carries other sequences too. */
+/* Sequence 0 of n tokens, `chunk` at a time; with company, each step carries other sequences too.
+ */
 static outcome *go(bt_isa isa, uint32_t n_threads, bt_type type, uint32_t n, uint32_t chunk,
                    bool company)
 {
@@ -138,7 +141,8 @@ static void bits_do_not_hang_on_how_it_is_run(void **state)
     enum { N = 70 };
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        for (size_t type = 0; type < BT_LEN(all_types) && bt_isa_supported((bt_isa)isa); type += 3) {
+        for (size_t type = 0; type < BT_LEN(all_types) && bt_isa_supported((bt_isa)isa);
+             type += 3) {
             outcome *whole = go((bt_isa)isa, 1, all_types[type], N, N, false);
             for (size_t c = 0; c < BT_LEN(chunks); c++) {
                 char what[80];

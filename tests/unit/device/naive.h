@@ -251,8 +251,8 @@ static bt_status naive_wait(bt_device *d, bt_error *err)
     return BT_OK;
 }
 
-static bt_status naive_prepare(bt_device *base, const bt_tape *t, uint32_t n_rows, uint32_t n_picked,
-                               bt_error *err)
+static bt_status naive_prepare(bt_device *base, const bt_tape *t, uint32_t n_rows,
+                               uint32_t n_picked, bt_error *err)
 {
     naive_device *d = (naive_device *)base;
     (void)n_picked;
@@ -268,7 +268,8 @@ static bt_status naive_prepare(bt_device *base, const bt_tape *t, uint32_t n_row
     return BT_OK;
 }
 
-static bt_status naive_load(bt_device *base, const bt_weight_source *s, bt_weight *ret, bt_error *err)
+static bt_status naive_load(bt_device *base, const bt_weight_source *s, bt_weight *ret,
+                            bt_error *err)
 {
     naive_device *d = (naive_device *)base;
     const size_t n = (size_t)s->n_in * s->n_out;
@@ -288,7 +289,7 @@ static bt_status naive_shape(const bt_device *base, bt_weight w, bt_weight_shape
     if (w.id == 0 || w.id > d->n_weights) {
         return BT_E_NOTFOUND;
     }
-    *ret = (bt_weight_shape){ naive_w(d, w)->n_in, naive_w(d, w)->n_out, naive_w(d, w)->type, false };
+    *ret = (bt_weight_shape){naive_w(d, w)->n_in, naive_w(d, w)->n_out, naive_w(d, w)->type, false};
     return BT_OK;
 }
 
@@ -323,7 +324,8 @@ static const float *naive_read(bt_device *base, bt_rows r, uint64_t *ret_stride)
 static void naive_write(bt_device *base, bt_rows r, uint32_t n, const float *from, uint64_t stride)
 {
     for (uint32_t row = 0; row < n; row++) {
-        memcpy(naive_row((naive_device *)base, r, row), from + row * stride, r.cols * sizeof(float));
+        memcpy(naive_row((naive_device *)base, r, row), from + row * stride,
+               r.cols * sizeof(float));
     }
 }
 

@@ -1,5 +1,6 @@
-/* Promise 1 of docs/architecture.md on one machine: how a prompt is cut into steps, how many threads
- * work and who else is in a step changes no bit of a logit, a key or a value. And no step allocates. */
+/* Promise 1 of docs/architecture.md on one machine: how a prompt is cut into steps, how many
+ * threads work and who else is in a step changes no bit of a logit, a key or a value. And no step
+ * allocates. */
 #include "kv/pages.h"
 #include "unit/model/tiny.h"
 

@@ -69,29 +69,31 @@ static void put_number(bt_gguf_writer *w)
 
 static void numbers_beyond_limits_are_refused(void **state)
 {
-    static const struct { const char *key; uint64_t value; const char *words; } cases[] = {
-        { "llama.block_count", 0, "llama.block_count is 0, but must be 1 to 512" },
-        { "llama.block_count", 513, "llama.block_count is 513, but must be 1 to 512" },
-        { "llama.block_count", UINT64_MAX, "llama.block_count" },
-        { "llama.embedding_length", 0, "embedding_length is 0" },
-        { "llama.embedding_length", 1 << 21, "embedding_length is 2097152, but must be 1 to 1048576" },
-        { "llama.feed_forward_length", 0, "feed_forward_length is 0 in layer 0" },
-        { "llama.feed_forward_length", 1 << 21, "feed_forward_length is 2097152 in layer 0" },
-        { "llama.context_length", 0, "context_length is 0" },
-        { "llama.context_length", 1 << 25, "context_length is 33554432" },
-        { "llama.attention.head_count", 0, "head_count is 0 in layer 0" },
-        { "llama.attention.head_count", 1025, "head_count is 1025 in layer 0" },
-        { "llama.attention.head_count_kv", 0, "head_count_kv is 0 in layer 0" },
-        { "llama.attention.head_count_kv", 3, "4 heads and 3 heads of keys" },
-        { "llama.attention.head_count_kv", 8, "4 heads and 8 heads of keys" },
-        { "llama.attention.key_length", 0, "key_length is 0" },
-        { "llama.attention.key_length", 8193, "key_length is 8193, but must be 1 to 8192" },
-        { "llama.attention.value_length", 8193, "value_length is 8193" },
-        { "llama.rope.dimension_count", 63, "63 values of each head are rotated" },
-        { "llama.rope.dimension_count", 66, "dimension_count is 66, but must be 2 to 64" },
-        { "llama.rope.dimension_count", 32, "rotates all 64 values of a head, not 32" },
-        { "llama.rope.scaling.original_context_length", 0, "original_context_length is 0" },
-        { "llama.expert_count", 8, "llama.expert_count is 8: mixtures of experts" },
+    static const struct { const char *key; uint64_t value; const char *words;
+    } cases[] = {
+            {"llama.block_count", 0, "llama.block_count is 0, but must be 1 to 512"},
+            {"llama.block_count", 513, "llama.block_count is 513, but must be 1 to 512"},
+            {"llama.block_count", UINT64_MAX, "llama.block_count"},
+            {"llama.embedding_length", 0, "embedding_length is 0"},
+            {"llama.embedding_length", 1 << 21,
+             "embedding_length is 2097152, but must be 1 to 1048576"},
+            {"llama.feed_forward_length", 0, "feed_forward_length is 0 in layer 0"},
+            {"llama.feed_forward_length", 1 << 21, "feed_forward_length is 2097152 in layer 0"},
+            {"llama.context_length", 0, "context_length is 0"},
+            {"llama.context_length", 1 << 25, "context_length is 33554432"},
+            {"llama.attention.head_count", 0, "head_count is 0 in layer 0"},
+            {"llama.attention.head_count", 1025, "head_count is 1025 in layer 0"},
+            {"llama.attention.head_count_kv", 0, "head_count_kv is 0 in layer 0"},
+            {"llama.attention.head_count_kv", 3, "4 heads and 3 heads of keys"},
+            {"llama.attention.head_count_kv", 8, "4 heads and 8 heads of keys"},
+            {"llama.attention.key_length", 0, "key_length is 0"},
+            {"llama.attention.key_length", 8193, "key_length is 8193, but must be 1 to 8192"},
+            {"llama.attention.value_length", 8193, "value_length is 8193"},
+            {"llama.rope.dimension_count", 63, "63 values of each head are rotated"},
+            {"llama.rope.dimension_count", 66, "dimension_count is 66, but must be 2 to 64"},
+            {"llama.rope.dimension_count", 32, "rotates all 64 values of a head, not 32"},
+            {"llama.rope.scaling.original_context_length", 0, "original_context_length is 0"},
+            {"llama.expert_count", 8, "llama.expert_count is 8: mixtures of experts"},
     };
     (void)state;
     for (size_t i = 0; i < BT_LEN(cases); i++) {
@@ -170,7 +172,8 @@ static void other_mistakes_are_named(void **state)
     number.key = "llama.attention.key_length";
     number.value = 4096;
     /* 1,024 heads of 4,096 values pass each limit alone. */
-    expect_refused("llama", "llama.attention.head_count", wide_heads, BT_E_BADFILE, "llama.attention");
+    expect_refused("llama", "llama.attention.head_count", wide_heads, BT_E_BADFILE,
+                   "llama.attention");
 }
 
 static void defaults_follow_from_other_keys(void **state)

@@ -21,8 +21,9 @@ static void every_family_loads(void **state)
         assert_int_equal(c->n_vocab, TINY_VOCAB);
         assert_int_equal(c->head_dim_k, TINY_DIM);
         assert_int_equal(bt_model_k_dim(c, 1), TINY_KV_HEADS * TINY_DIM);
-        assert_int_equal(bt_model_kv_token_bytes(c, BT_TYPE_F16, BT_TYPE_Q8_0),
-                         TINY_LAYERS * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
+        assert_int_equal(
+                bt_model_kv_token_bytes(c, BT_TYPE_F16, BT_TYPE_Q8_0),
+                TINY_LAYERS * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
         /* A pushing tape has one mark more per layer. */
         assert_int_equal(bt_tape_count(bt_model_tape(m.model, true)),
                          bt_tape_count(bt_model_tape(m.model, false)) + TINY_LAYERS);
@@ -79,11 +80,13 @@ static void wrong_tensors_are_named(void **state)
     expect_refused(&o, BT_E_UNSUPPORTED, "'token_embd.weight' is of type IQ2_XXS");
     o.strange_tensor = NULL;
     o.extra_tensor = "blk.0.attn_q_norm.weight";
-    expect_refused(&o, BT_E_UNSUPPORTED, "'blk.0.attn_q_norm.weight' is not part of architecture 'llama'");
+    expect_refused(&o, BT_E_UNSUPPORTED,
+                   "'blk.0.attn_q_norm.weight' is not part of architecture 'llama'");
     o.extra_tensor = NULL;
     o.arch = "qwen2";
     o.without_tensor = "blk.1.attn_k.bias";
-    expect_refused(&o, BT_E_BADFILE, "blk.1.attn_q.bias, attn_k.bias and attn_v.bias one is missing");
+    expect_refused(&o, BT_E_BADFILE,
+                   "blk.1.attn_q.bias, attn_k.bias and attn_v.bias one is missing");
     o.without_tensor = NULL;
     o.fused = true;
     expect_refused(&o, BT_E_BADFILE, "'blk.0.attn_q.weight' (256 x 256) is missing");

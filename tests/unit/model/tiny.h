@@ -40,7 +40,13 @@ typedef struct {
     const tiny_options *o;
     bt_gguf_writer      w;
     bt_mt19937          random;
-    struct { char name[64]; bt_type type; uint32_t n_in, n_out; void *bytes; size_t size; } tensors[96];
+    struct {
+        char name[64];
+        bt_type type;
+        uint32_t n_in, n_out;
+        void *bytes;
+        size_t size;
+    } tensors[96];
     uint32_t            n_tensors;
 } tiny;
 
@@ -67,8 +73,8 @@ static inline void tiny_f32(tiny *t, const char *key, double v)
     }
 }
 
-static inline void tiny_tensor(tiny *t, const char *name, bt_type type, uint32_t n_in, uint32_t n_out,
-                               float middle, float size)
+static inline void tiny_tensor(tiny *t, const char *name, bt_type type, uint32_t n_in,
+                               uint32_t n_out, float middle, float size)
 {
     uint64_t row_bytes;
     bt_mt19937 *random = &t->random;
@@ -99,7 +105,8 @@ static inline void tiny_tensor(tiny *t, const char *name, bt_type type, uint32_t
     t->tensors[i].size = (size_t)(row_bytes * n_out);
 }
 
-static inline void tiny_matrix(tiny *t, const char *name, bt_type type, uint32_t n_in, uint32_t n_out)
+static inline void tiny_matrix(tiny *t, const char *name, bt_type type, uint32_t n_in,
+                               uint32_t n_out)
 {
     tiny_tensor(t, name, type, n_in, n_out, 0, 1.5f / sqrtf((float)n_in));
 }
@@ -131,7 +138,8 @@ static inline void tiny_layer(tiny *t, uint32_t i)
     }
     tiny_matrix(t, TINY_NAME("attn_output.weight"), o->type, q, TINY_WIDTH);
     if (gemma) {
-        tiny_tensor(t, TINY_NAME("post_attention_norm.weight"), BT_TYPE_F32, TINY_WIDTH, 1, 1, 0.1f);
+        tiny_tensor(t, TINY_NAME("post_attention_norm.weight"), BT_TYPE_F32, TINY_WIDTH, 1, 1,
+                    0.1f);
         tiny_tensor(t, TINY_NAME("post_ffw_norm.weight"), BT_TYPE_F32, TINY_WIDTH, 1, 1, 0.1f);
     }
     tiny_tensor(t, TINY_NAME("ffn_norm.weight"), BT_TYPE_F32, TINY_WIDTH, 1, 1, 0.1f);
