@@ -13,7 +13,7 @@
 /* e^x within 2^-22 relatively where the result is normal; 0 below -104, infinite above 88.73.
  *
  * x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), q of degree 4 fitted for the smallest
- * relative error, 3.1e-9. 2^n is applied in two halves, since n reaches from -150 to 128. */
+ * relative error, 3.1e-9. */
 BT_INLINE vf vf_exp(vf x)
 {
     x = vf_min(vf_set(89.0f), vf_max(vf_set(-104.0f), x));
@@ -27,9 +27,7 @@ BT_INLINE vf vf_exp(vf x)
     q = vf_fma(q, r, vf_set(1.66665211e-1f));
     q = vf_fma(q, r, vf_set(4.99999940e-1f));
     const vf p = vf_add(vf_fma(vf_mul(r, r), q, r), vf_set(1.0f));
-    const vi whole = vi_from_f32(n);
-    const vi half = vi_half32(whole);
-    return vf_mul(vf_mul(p, vf_power_of_two(half)), vf_power_of_two(vi_sub32(whole, half)));
+    return vf_times_power_of_two(p, n);
 }
 
 /* tanh x within 2^-21 relatively: an odd polynomial near 0, where 1 - 2 / (1 + e^2x) would cancel. */

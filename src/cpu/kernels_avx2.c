@@ -4,8 +4,8 @@
 #include "cpu/simd_avx2.h"
 
 enum { TILE_ROWS = 4, FLOAT_ROWS = 6, FLOAT_VECTORS = 2 };
-enum { SCORE_LINES = 3, SUM_LINES = 3, SUM_VECTORS = 3 };
-#define SCORE_LINES_MANY 0
+#define ATTENTION_LINES 3
+enum { SCORE_LINES = ATTENTION_LINES, SUM_LINES = ATTENTION_LINES, SUM_VECTORS = 4 };
 
 #include "cpu/dot_maddubs.h"
 #include "cpu/body_acts.h"

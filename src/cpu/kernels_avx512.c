@@ -4,8 +4,8 @@
 #include "cpu/simd_avx512.h"
 
 enum { TILE_ROWS = 8, FLOAT_ROWS = 6, FLOAT_VECTORS = 4 };
-enum { SCORE_LINES = 6, SUM_LINES = 6, SUM_VECTORS = 4 };
-#define SCORE_LINES_MANY 1
+#define ATTENTION_LINES 6
+enum { SCORE_LINES = ATTENTION_LINES, SUM_LINES = ATTENTION_LINES, SUM_VECTORS = 4 };
 
 #include "cpu/dot_maddubs.h"
 #include "cpu/body_acts.h"

@@ -17,7 +17,7 @@ typedef __m256  vf;
 typedef __m256i vi;
 typedef __m256d vd;
 
-/* ---- f32 ------------------------------------------------------------------------------------ */
+/* ---- f32 --------------------------------------------------------------------------------- */
 
 BT_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 BT_INLINE void vf_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
@@ -122,7 +122,7 @@ BT_INLINE void transpose_tile(const float *from, size_t stride, float *to, size_
     }
 }
 
-/* ---- f64 ------------------------------------------------------------------------------------ */
+/* ---- f64 --------------------------------------------------------------------------------- */
 
 BT_INLINE vd vd_zero(void) { return _mm256_setzero_pd(); }
 BT_INLINE vd vd_low(vf v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
@@ -135,7 +135,7 @@ BT_INLINE double vd_sum(vd v)
     return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
 }
 
-/* ---- Stored numbers -------------------------------------------------------------------------- */
+/* ---- Stored numbers ----------------------------------------------------------------------- */
 
 BT_INLINE vf vf_from_f16(const void *p)
 {
@@ -192,7 +192,7 @@ BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
 }
 
-/* ---- Integers -------------------------------------------------------------------------------- */
+/* ---- Integers ----------------------------------------------------------------------------- */
 
 BT_INLINE vi vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 BT_INLINE vi vi_zero(void) { return _mm256_setzero_si256(); }
@@ -201,8 +201,6 @@ BT_INLINE vi vi_set32(int32_t x) { return _mm256_set1_epi32(x); }
 BT_INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 BT_INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 BT_INLINE vi vi_add32(vi a, vi b) { return _mm256_add_epi32(a, b); }
-BT_INLINE vi vi_sub32(vi a, vi b) { return _mm256_sub_epi32(a, b); }
-BT_INLINE vi vi_half32(vi v) { return _mm256_srai_epi32(v, 1); }
 BT_INLINE vi vi_add16(vi a, vi b) { return _mm256_add_epi16(a, b); }
 BT_INLINE vi vi_pairs16(vi u, vi s) { return _mm256_maddubs_epi16(u, s); }
 BT_INLINE vi vi_widen16(vi v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
@@ -210,10 +208,17 @@ BT_INLINE vi vi_widen16(vi v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)
 #define vi_shift_left16(v, n)  _mm256_slli_epi16(v, n)
 #define vi_shift_left32(v, n)  _mm256_slli_epi32(v, n)
 BT_INLINE vf vf_from_i32(vi v) { return _mm256_cvtepi32_ps(v); }
-BT_INLINE vi vi_from_f32(vf v) { return _mm256_cvtps_epi32(v); }
-BT_INLINE vf vf_power_of_two(vi n)
+BT_INLINE __m256 power_of_two(__m256i n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+
+/* In two halves, since 2^n itself may be out of range; v is in [1/2, 2], so only the second rounds. */
+BT_INLINE vf vf_times_power_of_two(vf v, vf n)
+{
+    const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    const __m256  part = _mm256_mul_ps(v, power_of_two(half));
+    return _mm256_mul_ps(part, power_of_two(_mm256_sub_epi32(whole, half)));
 }
 
 BT_INLINE vi vi_lookup(const uint8_t table[16], vi v)

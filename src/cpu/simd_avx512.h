@@ -19,7 +19,7 @@ typedef __m512  vf;
 typedef __m512i vi;
 typedef __m512d vd;
 
-/* ---- f32 ------------------------------------------------------------------------------------ */
+/* ---- f32 --------------------------------------------------------------------------------- */
 
 BT_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 BT_INLINE void vf_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
@@ -130,7 +130,7 @@ BT_INLINE void transpose_tile(const float *from, size_t stride, float *to, size_
     }
 }
 
-/* ---- f64 ------------------------------------------------------------------------------------ */
+/* ---- f64 --------------------------------------------------------------------------------- */
 
 BT_INLINE vd vd_zero(void) { return _mm512_setzero_pd(); }
 BT_INLINE vd vd_low(vf v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
@@ -144,7 +144,7 @@ BT_INLINE double vd_sum(vd v)
     return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
 }
 
-/* ---- Stored numbers -------------------------------------------------------------------------- */
+/* ---- Stored numbers ----------------------------------------------------------------------- */
 
 BT_INLINE vf vf_from_f16(const void *p)
 {
@@ -194,7 +194,7 @@ BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
 }
 
-/* ---- Integers -------------------------------------------------------------------------------- */
+/* ---- Integers ----------------------------------------------------------------------------- */
 
 BT_INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 BT_INLINE vi vi_zero(void) { return _mm512_setzero_si512(); }
@@ -212,14 +212,8 @@ BT_INLINE vi vi_widen16(vi v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)
 #define vi_shift_left16(v, n)  _mm512_slli_epi16(v, n)
 #define vi_shift_left32(v, n)  _mm512_slli_epi32(v, n)
 BT_INLINE vf vf_from_i32(vi v) { return _mm512_cvtepi32_ps(v); }
-BT_INLINE vi vi_from_f32(vf v) { return _mm512_cvtps_epi32(v); }
-/* 2^n, n in -126 .. 127 */
-BT_INLINE vf vf_power_of_two(vi n)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
-}
-BT_INLINE vi vi_half32(vi v) { return _mm512_srai_epi32(v, 1); }
-BT_INLINE vi vi_sub32(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+/* v * 2^n for whole n in -150 .. 128, rounded once where the result is a denormal. */
+BT_INLINE vf vf_times_power_of_two(vf v, vf n) { return _mm512_scalef_ps(v, n); }
 /* table[v & 15], byte by byte; v < 128 */
 BT_INLINE vi vi_lookup(const uint8_t table[16], vi v)
 {
