@@ -406,8 +406,9 @@ static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wir
     p->status.exposed_seconds += r->exposed_ms / 1000;
     p->status.transfer_seconds += r->transfer_ms / 1000;
 
-    if (n_computed > 0) {
+    if (n_computed >= BT_HANDOFF_MEASURE_MIN) {
         bt_fit_put(&peer->compute_ms, n_computed, r->compute_ms);
+        peer->measured_ms = bt_clock_ms();
     }
     /* Short transfers measure the clock rather than the link. */
     if (r->transfer_ms >= 1) {
@@ -511,6 +512,7 @@ void bt_handoff_jobs_tick(bt_handoff_peer *peer)
     for (;;) {
         bt_error why;
         (void)pthread_mutex_lock(&peer->owner->lock);
+        bt_handoff_peer_learn_load(peer, &link);
         bt_handoff_job *job = find_overdue(peer, &link.peer_load, &why);
         if (!job) {
             bt_handoff_jobs_send(peer);

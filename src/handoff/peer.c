@@ -40,6 +40,27 @@ static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char 
 
 static bool stopping(const bt_handoff_peer *peer) { return atomic_load(&peer->owner->stopping); }
 
+static uint64_t our_tokens(const bt_handoff_peer *peer)
+{
+    uint64_t ours = 0;
+    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        ours += j->end - j->complete;
+    }
+    return ours;
+}
+
+/* The worker's word includes our own prompts as they were a heartbeat ago; we know those better, so
+ * only the rest is kept, taken apart when the word comes. */
+void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link)
+{
+    const double told_ms = bt_clock_ms() - link->peer_load_age_ms;
+    if (link->peer_load_age_ms >= 0 && told_ms > peer->load_told_ms + 1) {
+        const uint64_t all = link->peer_load.queued_tokens, ours = our_tokens(peer);
+        peer->others_tokens = all > ours ? all - ours : 0;
+        peer->load_told_ms = told_ms;
+    }
+}
+
 void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers)
 {
     for (uint32_t i = 0; i < p->n_peers; i++) {
@@ -52,16 +73,12 @@ void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *
         }
         bt_link_stats link;
         bt_link_stats_get(peer->link, &link);
-        uint64_t ours = 0;
-        for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
-            ours += j->end - j->complete;
-        }
         w->round_trip_ms = link.round_trip_ms_min;
         w->compute_ms = peer->compute_ms;
         w->bytes_per_ms = peer->bytes_per_ms;
         w->tail_ms = peer->tail_ms;
-        /* Its own word includes other servers' prompts but is a heartbeat old; ours is fresh. */
-        w->tokens_ahead = link.peer_load.queued_tokens > ours ? link.peer_load.queued_tokens : ours;
+        w->tokens_ahead = our_tokens(peer) + peer->others_tokens;
+        w->measured_age_ms = peer->measured_ms > 0 ? bt_clock_ms() - peer->measured_ms : 0;
     }
 }
 
@@ -128,6 +145,8 @@ static void take_welcome(bt_handoff_peer *peer, bt_link *link, const bt_wire_wel
     peer->epoch = m->epoch;
     peer->n_ctx = m->n_ctx;
     peer->stream_next = 1;
+    peer->others_tokens = 0;
+    peer->load_told_ms = 0;
     peer->link = link;
 }
 

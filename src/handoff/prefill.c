@@ -151,9 +151,11 @@ static void measured(void *context, uint32_t position, uint32_t n_tokens, double
 {
     bt_prefill *p = context;
     (void)position;
-    (void)pthread_mutex_lock(&p->lock);
-    bt_fit_put(&p->local_ms, n_tokens, ms);
-    (void)pthread_mutex_unlock(&p->lock);
+    if (n_tokens >= BT_HANDOFF_MEASURE_MIN) {
+        (void)pthread_mutex_lock(&p->lock);
+        bt_fit_put(&p->local_ms, n_tokens, ms);
+        (void)pthread_mutex_unlock(&p->lock);
+    }
 }
 
 /* ---- the clerk: ends tickets that no worker has, off the engine's thread ---- */

@@ -27,7 +27,8 @@ enum {
     BT_HANDOFF_BACKOFF_FIRST_MS = 100, /* between attempts; doubled up to: */
     BT_HANDOFF_BACKOFF_LOST_MS = 2000,     /* nobody there: a restart is seen soon */
     BT_HANDOFF_BACKOFF_REFUSED_MS = 10000, /* somebody said no: only a restart changes that */
-    BT_HANDOFF_TRIES_MAX = 2           /* workers that one prompt is given to */
+    BT_HANDOFF_TRIES_MAX = 2,          /* workers that one prompt is given to */
+    BT_HANDOFF_MEASURE_MIN = 16        /* tokens; fewer measure the reading of weights */
 };
 
 #define BT_HANDOFF_WINDOW_MIN (16u << 20)   /* rows under way per prompt, at least and at most */
@@ -71,6 +72,9 @@ struct bt_handoff_peer {
     bt_handoff_job *jobs;              /* in order of arrival */
     bt_fit          compute_ms;        /* over tokens, by COMMIT */
     double          bytes_per_ms, tail_ms;
+    double          measured_ms;       /* when these were last told something; 0: never */
+    uint64_t        others_tokens;     /* of other servers, by the worker's last word */
+    double          load_told_ms;      /* when that came */
     bt_prefill_worker_status status;   /* what is derived is filled in on demand */
 };
 
@@ -100,6 +104,8 @@ struct bt_prefill {
 void *bt_handoff_peer_main(void *peer);
 /* Lock held. What the router has to know about every peer for a prompt that ends at `end`. */
 void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers);
+/* Lock held. What of the worker's load, as it has just told, is not ours. */
+void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link);
 
 /* ---- job.c ---- */
 /* NULL when there is no memory. */

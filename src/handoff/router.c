@@ -136,6 +136,13 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
     a.measured = a.local_ms > 0 && a.remote_ms > 0;
 
     if (q->automatic && !q->always && a.measured) {
+        const bool stale = workers[a.worker].measured_age_ms > BT_ROUTER_STALE_MS &&
+                           q->n_tokens >= q->min_first;
+        if (stale && a.remote_ms <= a.local_ms * BT_ROUTER_PROBE_MAX) {
+            bt_say(reason, reason_size, "the worker has not been measured for %.0f s",
+                   workers[a.worker].measured_age_ms / 1000);
+            return a;
+        }
         if (!worth_sending(q, &a)) {
             bt_say(reason, reason_size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
                 q->n_tokens, a.local_ms, a.remote_ms);

@@ -33,6 +33,7 @@ typedef struct {
     double   bytes_per_ms;             /* goodput; 0: not yet */
     double   tail_ms;                  /* exposed transfer so far, smoothed */
     uint64_t tokens_ahead;             /* given to it and not finished */
+    double   measured_age_ms;          /* since it last committed a prompt */
 } bt_router_worker;
 
 typedef struct {
@@ -56,6 +57,10 @@ typedef struct {
 /* Local must be this much faster before a ready worker is passed over, because a worker leaves
  * this machine free to decode; and a worker must be no slower at all to be taken up again. */
 #define BT_ROUTER_BIAS 1.25
+/* A worker passed over for so long gets a prompt again, or nobody would learn that it has become
+ * faster; unless it would take this many times as long as here. */
+#define BT_ROUTER_STALE_MS 60000.0
+#define BT_ROUTER_PROBE_MAX 4.0
 
 /* `skip`: an index that must not be chosen (it failed this prompt), or -1. */
 bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_worker *workers,

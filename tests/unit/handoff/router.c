@@ -140,6 +140,21 @@ static void slow_worker_is_passed_over_with_hysteresis(void **state)
     assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
 }
 
+static void a_worker_passed_over_is_tried_again(void **state)
+{
+    (void)state;
+    char reason[256];
+    const bt_fit local = line(0, 1);
+    bt_router_worker w = { .ready = true, .compute_ms = line(0, 3) };
+    bt_router_question q = { .n_tokens = 500, .automatic = true, .min_first = 64, .token_bytes = 1,
+                             .local_ms = &local };
+    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+    w.measured_age_ms = BT_ROUTER_STALE_MS + 1;
+    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
+    w.compute_ms = line(0, 5);                      /* hopeless */
+    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+}
+
 static void break_even_is_where_the_choice_changes(void **state)
 {
     (void)state;
@@ -172,6 +187,7 @@ int main(void)
         cmocka_unit_test(least_finish_time_by_tokens),
         cmocka_unit_test(a_new_worker_gets_its_first_prompt),
         cmocka_unit_test(slow_worker_is_passed_over_with_hysteresis),
+        cmocka_unit_test(a_worker_passed_over_is_tried_again),
         cmocka_unit_test(break_even_is_where_the_choice_changes),
     };
     return cmocka_run_group_tests_name("handoff/router", tests, NULL, NULL);
