@@ -115,7 +115,8 @@ static int tokenize(const bt_tokenizer *t, const options *o)
     int code = 1;
     if (!read_input(&text)) {
         /* It has said why. */
-    } else if (bt_tokenizer_encode(t, bt_buf_text(&text), text.size, &how, &tokens, &err) != BT_OK) {
+    } else if (bt_tokenizer_encode(t, bt_buf_text(&text), text.size, &how, &tokens, &err) !=
+               BT_OK) {
         bt_cli_say_error("%s", err.text);
     } else {
         code = print_tokens(t, &tokens, o->pieces);

@@ -1,5 +1,5 @@
-/* A symbol is a text: the id of the token with that text, or, for texts that only occur in merges, a
- * number from `vocab->count` on. Pairs of symbols lead to the rank of their merge by hashing. */
+/* A symbol is a text: the id of the token with that text, or, for texts that only occur in merges,
+ * a number from `vocab->count` on. Pairs of symbols lead to the rank of their merge by hashing. */
 #include "text/bpe.h"
 
 #include <inttypes.h>
@@ -321,14 +321,17 @@ static bt_status encode_valid(const bt_bpe *b, const char *text, size_t size, bt
     for (size_t i = 0; status == BT_OK && i < pieces.count; i++) {
         const char *piece = text + begin;
         const uint32_t n = pieces.ends[i] - begin;
-        const uint32_t id = b->vocab->pre->ignore_merges ? whole_piece(b, piece, n, &scratch) : NONE;
+        const uint32_t id =
+                b->vocab->pre->ignore_merges ? whole_piece(b, piece, n, &scratch) : NONE;
         status = id != NONE ? bt_tokens_push(to, id) : encode_piece(b, piece, n, m, to);
         begin = pieces.ends[i];
     }
     bt_buf_done(&scratch);
     bt_split_pieces_done(&pieces);
-    return status == BT_OK || said ? status : bt_fail(err, status, "no memory for the tokens of %zu "
-                                                      "bytes of text", size);
+    if (status == BT_OK || said) {
+        return status;
+    }
+    return bt_fail(err, status, "no memory for the tokens of %zu bytes of text", size);
 }
 
 /* Copies `text`, every bad byte replaced. */
@@ -357,8 +360,9 @@ bt_status bt_bpe_encode(const bt_bpe *b, const char *text, size_t size, bt_merge
     bt_buf_init(&mended, BT_MEM_text, 3 * (size_t)BT_RENDERED_BYTES_MAX);
     put_mended(&mended, text, size);
     bt_status status = bt_buf_status(&mended);
-    status = status == BT_OK ? encode_valid(b, mended.data, mended.size, merger, to, err)
-                             : bt_fail(err, BT_E_NOMEM, "no memory to mend %zu bytes of text", size);
+    status = status == BT_OK
+                     ? encode_valid(b, mended.data, mended.size, merger, to, err)
+                     : bt_fail(err, BT_E_NOMEM, "no memory to mend %zu bytes of text", size);
     bt_buf_done(&mended);
     return status;
 }

@@ -1,4 +1,5 @@
-/* text/bpe.h - byte-level BPE ("gpt2"): pieces of the pre-tokenizer, bytes as symbols, merges by rank.
+/* text/bpe.h - byte-level BPE ("gpt2"): pieces of the pre-tokenizer, bytes as symbols, merges by
+ * rank.
  *
  * Lifetime: create to destroy; borrows the vocabulary. Threads: immutable after create.
  * Failure:  create (merges missing or too many, memory), encode (memory).

@@ -18,8 +18,9 @@ static bool is_template(const char *text)
 static bt_status shape_of(bt_chat_format *f, const char *text, size_t size, bt_error *err)
 {
     if (size > BT_CHAT_TEMPLATE_BYTES_MAX) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "the chat template has %zu bytes, at most %u are read",
-                       size, BT_CHAT_TEMPLATE_BYTES_MAX);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "the chat template has %zu bytes, at most %u are read", size,
+                       BT_CHAT_TEMPLATE_BYTES_MAX);
     }
     f->source = bt_strndup(BT_MEM_text, text, size);
     if (!f->source) {
@@ -32,8 +33,10 @@ static bt_status shape_from_name(bt_chat_format *f, const char *name, bt_error *
 {
     const bt_status status = bt_chat_shape_named(name, &f->shape);
     if (status == BT_E_NOTFOUND) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "'%.60s' is neither a known chat format (chatml, llama3, "
-                       "gemma) nor a template", name);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "'%.60s' is neither a known chat format (chatml, llama3, "
+                       "gemma) nor a template",
+                       name);
     }
     f->source = status == BT_OK ? bt_strdup(BT_MEM_text, "") : NULL;
     return f->source ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for a chat format");
@@ -42,8 +45,10 @@ static bt_status shape_from_name(bt_chat_format *f, const char *name, bt_error *
 static bt_status shape_from_file(bt_chat_format *f, const bt_gguf *file, bt_error *err)
 {
     if (!bt_gguf_find(file, template_key)) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "'%s' has no chat template (%s); name a format to chat "
-                       "all the same: chatml, llama3 or gemma", bt_gguf_path(file), template_key);
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "'%s' has no chat template (%s); name a format to chat "
+                       "all the same: chatml, llama3 or gemma",
+                       bt_gguf_path(file), template_key);
     }
     bt_gguf_string text;
     BT_TRY(bt_gguf_get_string(file, template_key, &text, err));
@@ -118,23 +123,29 @@ static bt_status check_messages(const bt_chat_message *messages, size_t n, const
     }
     for (size_t i = 0; i < n; i++) {
         size_t r = 0;
-        while (r < BT_LEN(roles) && (!messages[i].role || strcmp(messages[i].role, roles[r]) != 0)) {
+        while (r < BT_LEN(roles) &&
+               (!messages[i].role || strcmp(messages[i].role, roles[r]) != 0)) {
             r++;
         }
         if (r == BT_LEN(roles)) {
-            return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: the role '%.40s' is not known; known are "
-                           "system, user, assistant, developer, tool", i,
-                           messages[i].role ? messages[i].role : "");
+            return bt_fail(err, BT_E_BADINPUT,
+                           "messages[%zu]: the role '%.40s' is not known; known are "
+                           "system, user, assistant, developer, tool",
+                           i, messages[i].role ? messages[i].role : "");
         }
     }
     const bool last = strcmp(messages[n - 1].role, "assistant") == 0;
     if (last && n > 1 && strcmp(messages[n - 2].role, "assistant") == 0) {
-        return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: a conversation cannot end with two messages "
-                       "of the assistant; join them", n - 1);
+        return bt_fail(err, BT_E_BADINPUT,
+                       "messages[%zu]: a conversation cannot end with two messages "
+                       "of the assistant; join them",
+                       n - 1);
     }
     if (o->continue_final && !last) {
-        return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: to continue the final message it must be of "
-                       "the role assistant, not %s", n - 1, messages[n - 1].role);
+        return bt_fail(err, BT_E_BADINPUT,
+                       "messages[%zu]: to continue the final message it must be of "
+                       "the role assistant, not %s",
+                       n - 1, messages[n - 1].role);
     }
     return BT_OK;
 }

@@ -1,9 +1,9 @@
 /* text/chat.h - messages to a prompt, in the format that the model was trained on.
  *
  * The format is recognised from the model's own template (ChatML, Llama 3, Gemma shapes), and what
- * is rendered is what the template would render (docs/tokenizers.md). A template that holds anything
- * beyond the known shapes is refused with the names of those known; the door for a full template
- * engine is the `render` member behind this header.
+ * is rendered is what the template would render (docs/tokenizers.md). A template that holds
+ * anything beyond the known shapes is refused with the names of those known; the door for a full
+ * template engine is the `render` member behind this header.
  * The prompt comes as spans that say who wrote them, so that "<|im_end|>" typed by a user stays
  * text.
  *
@@ -24,7 +24,7 @@ typedef struct {
 
 typedef struct {
     bool add_generation_prompt;
-    bool continue_final;       /* leave the last assistant message open; no generation prompt then */
+    bool continue_final; /* leave the last assistant message open; no generation prompt then */
     int64_t now_unix_seconds;  /* for templates that print the date, in local time; 0: the clock */
 } bt_chat_options;
 
@@ -48,8 +48,8 @@ const char *bt_chat_format_source(const bt_chat_format *f);
 void bt_chat_prompt_init(bt_chat_prompt *p);
 void bt_chat_prompt_done(bt_chat_prompt *p);
 /* Encode the result with add_special: where the template writes BOS and the tokenizer adds one, it
- * is left out of the text. `developer` counts as system. BT_E_BADINPUT names the message and what is
- * wrong with it. The prompt's old content is replaced. */
+ * is left out of the text. `developer` counts as system. BT_E_BADINPUT names the message and what
+ * is wrong with it. The prompt's old content is replaced. */
 BT_MUST_CHECK bt_status bt_chat_render(const bt_chat_format *f, const bt_chat_message *messages,
         size_t n_messages, const bt_chat_options *o, bt_chat_prompt *ret_prompt, bt_error *err);
 

@@ -256,7 +256,8 @@ static const char *const llama3_names[] = {
 static const char *const llama3_markers[] = { "<|", "|>", NULL };
 static const char *const llama3_literals[] = {
     "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>",
-    "<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
+    "<|start_header_id|>system<|end_header_id|>\n\n",
+    "<|start_header_id|>user<|end_header_id|>\n\n",
     "<|start_header_id|>assistant<|end_header_id|>\n\n",
     "<|start_header_id|>ipython<|end_header_id|>\n\n", "<|end_header_id|>\n\n<|python_tag|>", NULL
 };
@@ -362,7 +363,8 @@ static bt_status detect(bt_chat_words *w, bt_chat_shape *shape, bt_error *err)
                        KNOWN);
     }
     if (w->loose_text) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "the chat template writes text between its tags, which "
+        return bt_fail(err, BT_E_UNSUPPORTED,
+                       "the chat template writes text between its tags, which "
                        "no known format does; " KNOWN);
     }
     if (mentions(w, "<|im_start|>")) {

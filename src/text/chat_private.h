@@ -40,7 +40,7 @@ typedef struct {
     bool  always_opens;       /* the generation prompt is written even when it is not asked for */
     bool  never_opens;        /* or not even when it is asked for */
     char *opening;            /* the generation prompt */
-    char *default_system;     /* ChatML: when the first message is not from the system; NULL: none */
+    char *default_system; /* ChatML: when the first message is not from the system; NULL: none */
     bool  wraps_tools;        /* ChatML: tool messages become user turns with <tool_response> */
     bool  thinks;             /* ChatML: thoughts of old answers are dropped, as Qwen3 does */
     bool  trims;              /* Llama 3: contents */
@@ -69,7 +69,9 @@ struct bt_chat_format {
                         const bt_chat_options *o, bt_chat_prompt *to, bt_error *err);
 };
 
-BT_MUST_CHECK bt_status bt_chat_render_shape(const bt_chat_format *f, const bt_chat_message *messages,
-        size_t n_messages, const bt_chat_options *o, bt_chat_prompt *to, bt_error *err);
+BT_MUST_CHECK bt_status bt_chat_render_shape(const bt_chat_format *f,
+                                             const bt_chat_message *messages, size_t n_messages,
+                                             const bt_chat_options *o, bt_chat_prompt *to,
+                                             bt_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Renders conversations as the templates of the known families do. What the template writes and what
- * comes from the request stay apart: every put_ function makes or lengthens a span. */
+/* Renders conversations as the templates of the known families do. What the template writes and
+ * what comes from the request stay apart: every put_ function makes or lengthens a span. */
 #include <string.h>
 #include <time.h>
 
@@ -369,14 +369,18 @@ static bt_status render_llama3(const renderer *r)
 static bt_status check_gemma(const renderer *r, size_t first, bt_error *err)
 {
     if (first > 0 && r->format->shape.no_system) {
-        return bt_fail(err, BT_E_BADINPUT, "messages[0]: this model's template has no role %s; put its "
-                       "text into the first user message", r->messages[0].role);
+        return bt_fail(err, BT_E_BADINPUT,
+                       "messages[0]: this model's template has no role %s; put its "
+                       "text into the first user message",
+                       r->messages[0].role);
     }
     for (size_t i = first; i < r->n; i++) {
         const bool users_turn = (i - first) % 2 == 0;
         if (has_role(&r->messages[i], "user") != users_turn) {
-            return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: roles must alternate between user and "
-                           "assistant, beginning with user%s; this one is %s", i,
+            return bt_fail(err, BT_E_BADINPUT,
+                           "messages[%zu]: roles must alternate between user and "
+                           "assistant, beginning with user%s; this one is %s",
+                           i,
                            r->format->shape.no_system ? "" : " behind at most one system message",
                            r->messages[i].role);
         }

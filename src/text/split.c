@@ -183,7 +183,9 @@ static bt_status compile(bt_splitter *s, const bt_split_list *list, const char *
     pcre2_compile_context_free(context);
     bt_buf_done(&text);
     if (!made) {
-        status = context && code != PCRE2_ERROR_NOMEMORY ? BT_E_UNSUPPORTED : BT_E_NOMEM;
+        const bool no_memory = !context || code == PCRE2_ERROR_NOMEMORY ||
+                               code == PCRE2_ERROR_HEAP_FAILED;
+        status = no_memory ? BT_E_NOMEM : BT_E_UNSUPPORTED;
         return bt_fail(err, status, "the expression '%.80s' of a pre-tokenizer does not compile: "
                        "error %d of PCRE2 at %zu", pattern, code, (size_t)at);
     }

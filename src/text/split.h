@@ -1,4 +1,5 @@
-/* text/split.h - pre-tokenizers: a text is cut into pieces before byte-level BPE merges inside them.
+/* text/split.h - pre-tokenizers: a text is cut into pieces before byte-level BPE merges inside
+ * them.
  *
  * A pre-tokenizer is a list of regular expressions; each cuts every piece so far into its matches
  * and the gaps between them. The expressions speak only of classes of characters, so they do not
@@ -22,9 +23,9 @@ enum { BT_SPLIT_PATTERNS_MAX = 6, BT_SPLIT_SETS_MAX = 3 };
 
 typedef struct { uint32_t first, last; } bt_split_range;
 
-/* The expressions of one list. Beside ordinary syntax they may use \p{L} \p{Lu} \p{Ll} \p{Lt} \p{Lm}
- * \p{Lo} \p{M} \p{N} \p{P} \p{S} \s \S (the last outside of brackets only), and \p{1} .. \p{3} for
- * the list's own sets of code points. */
+/* The expressions of one list. Beside ordinary syntax they may use \p{L} \p{Lu} \p{Ll} \p{Lt}
+ * \p{Lm} \p{Lo} \p{M} \p{N} \p{P} \p{S} \s \S (the last outside of brackets only), and \p{1} ..
+ * \p{3} for the list's own sets of code points. */
 typedef struct {
     const char           *patterns[BT_SPLIT_PATTERNS_MAX];
     const bt_split_range *sets[BT_SPLIT_SETS_MAX];       /* each ends with an entry { 0, 0 } */
@@ -58,8 +59,8 @@ BT_MUST_CHECK bt_status bt_splitter_create(const bt_split_list *list, bt_splitte
                                            bt_error *err);
 void bt_splitter_destroy(bt_splitter *s);       /* NULL is fine */
 
-/* `text` is valid UTF-8 of less than 4 GiB. `pieces` begins zeroed or as an earlier run left it; its
- * old content is replaced. Free it with bt_split_pieces_done. */
+/* `text` is valid UTF-8 of less than 4 GiB. `pieces` begins zeroed or as an earlier run left it;
+ * its old content is replaced. Free it with bt_split_pieces_done. */
 BT_MUST_CHECK bt_status bt_splitter_run(const bt_splitter *s, const char *text, size_t size,
                                         bt_split_pieces *pieces, bt_error *err);
 void bt_split_pieces_done(bt_split_pieces *p);

@@ -109,6 +109,9 @@ bt_status bt_spm_encode(const bt_vocab *v, const char *text, size_t size, bool a
         status = encode(v, bt_buf_text(&blanks), (uint32_t)blanks.size, merger, to);
     }
     bt_buf_done(&blanks);
-    return status == BT_OK ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for the tokens of %zu bytes "
-                                             "of text", size);
+    return status == BT_OK ? BT_OK
+                           : bt_fail(err, BT_E_NOMEM,
+                                     "no memory for the tokens of %zu bytes "
+                                     "of text",
+                                     size);
 }

@@ -1,6 +1,6 @@
 /* Bytes go through two stages. The first makes valid UTF-8 of them: at most three bytes of an
- * unfinished character wait, what is ill-formed becomes U+FFFD. The second runs one matcher per stop
- * string over the result; a matcher's state is how much of its stop the text ends with, so the
+ * unfinished character wait, what is ill-formed becomes U+FFFD. The second runs one matcher per
+ * stop string over the result; a matcher's state is how much of its stop the text ends with, so the
  * longest state of all is exactly what has to wait. Both work byte by byte, which is why the cuts
  * between tokens cannot matter. */
 #include "text/stream.h"
@@ -184,7 +184,8 @@ static size_t drain(bt_text_stream *s, char *to)
     return out;
 }
 
-size_t bt_text_stream_put(bt_text_stream *s, const char *bytes, size_t size, char *to, int *ret_stop)
+size_t bt_text_stream_put(bt_text_stream *s, const char *bytes, size_t size, char *to,
+                          int *ret_stop)
 {
     BT_ASSERT(size <= s->piece_max);
     size_t out = 0;

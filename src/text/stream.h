@@ -21,15 +21,18 @@ typedef struct { const char *text; size_t size; } bt_stop;
 
 typedef struct bt_text_stream bt_text_stream;
 
-BT_MUST_CHECK bt_status bt_text_stream_create(const bt_stop *stops, size_t n_stops, size_t piece_max,
-                                              bt_text_stream **ret_stream, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_stream_create(const bt_stop *stops, size_t n_stops,
+                                              size_t piece_max, bt_text_stream **ret_stream,
+                                              bt_error *err);
 void   bt_text_stream_destroy(bt_text_stream *s);
 /* Most bytes that one put() or end() can release. */
 size_t bt_text_stream_release_max(const bt_text_stream *s);
 /* Writes released text to `to` (room for release_max) and returns its size. *ret_stop: index of the
  * stop string now complete (it and all after it are dropped), or -1. */
-size_t bt_text_stream_put(bt_text_stream *s, const char *bytes, size_t size, char *to, int *ret_stop);
-/* Generation ended without a stop string: releases what was held. */
+size_t bt_text_stream_put(bt_text_stream *s, const char *bytes, size_t size, char *to,
+                          int *ret_stop);
+/* Generation ended without a stop string: releases what was held. (A stop string that only the
+ * U+FFFD of an unfinished character completes is left out, unreported.) */
 size_t bt_text_stream_end(bt_text_stream *s, char *to);
 
 #endif

@@ -174,8 +174,10 @@ static bt_status encode_parts(const bt_tokenizer *t, const input *in, const bt_c
 static bt_status encode(const bt_tokenizer *t, const input *in, bt_tokens *to, bt_error *err)
 {
     if (in->size > BT_RENDERED_BYTES_MAX) {
-        return bt_fail(err, BT_E_BADINPUT, "a text of %zu bytes is too long to tokenise; at most %u "
-                       "are read", in->size, BT_RENDERED_BYTES_MAX);
+        return bt_fail(err, BT_E_BADINPUT,
+                       "a text of %zu bytes is too long to tokenise; at most %u "
+                       "are read",
+                       in->size, BT_RENDERED_BYTES_MAX);
     }
     const size_t before = to->count;
     bt_merger merger = { 0 };
@@ -238,7 +240,8 @@ bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *s
         in.size = text.size;
         status = encode(t, &in, to, err);
     } else if (status == BT_E_FULL) {
-        status = bt_fail(err, BT_E_BADINPUT, "a prompt of more than %u bytes is too long to tokenise",
+        status = bt_fail(err, BT_E_BADINPUT,
+                         "a prompt of more than %u bytes is too long to tokenise",
                          BT_RENDERED_BYTES_MAX);
     } else {
         status = bt_fail(err, BT_E_NOMEM, "no memory for a prompt of %zu parts", n_spans);

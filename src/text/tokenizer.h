@@ -58,7 +58,8 @@ BT_MUST_CHECK bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const b
 /* The bytes of one token. With `special`, control tokens show their text. Lives until destroy. */
 const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special, size_t *ret_size);
 /* A whole sequence; appends bytes, which may be invalid UTF-8. */
-void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special, bt_buf *to);
+void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
+                         bt_buf *to);
 
 uint32_t  bt_tokenizer_count(const bt_tokenizer *t);
 uint32_t  bt_tokenizer_bos(const bt_tokenizer *t);        /* BT_TOKEN_NONE if none */

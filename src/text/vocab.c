@@ -93,8 +93,10 @@ static bt_status measure_texts(const bt_gguf_pair *tokens, size_t *ret_size, bt_
         }
         total += s.size ? s.size : EMPTY_TEXT_MAX;
         if (total >= UINT32_MAX) {
-            return bt_fail(err, BT_E_BADFILE, "%s: the first %" PRIu64 " tokens have more than 4 GB "
-                           "of text", tokens_key, id);
+            return bt_fail(err, BT_E_BADFILE,
+                           "%s: the first %" PRIu64 " tokens have more than 4 GB "
+                           "of text",
+                           tokens_key, id);
         }
     }
     *ret_size = total;
@@ -107,7 +109,8 @@ static bt_status load_texts(const bt_gguf *file, bt_vocab *v, bt_error *err)
     if (!tokens || tokens->element != BT_GGUF_STRING) {
         return bt_fail(err, BT_E_BADFILE, "'%s': %s %s; a file with a vocabulary is needed",
                        bt_gguf_path(file), tokens_key,
-                       bt_gguf_find(file, tokens_key) ? "is not an array of strings" : "is missing");
+                       bt_gguf_find(file, tokens_key) ? "is not an array of strings"
+                                                      : "is missing");
     }
     if (tokens->count == 0 || tokens->count > BT_VOCAB_MAX) {
         return bt_fail(err, BT_E_BADFILE, "%s has %" PRIu64 " entries; 1 to %u can be read",
@@ -190,8 +193,8 @@ static bt_status check_length(const bt_gguf_pair *pair, const char *key, const b
                               bt_error *err)
 {
     if (pair->count != v->count) {
-        return bt_fail(err, BT_E_BADFILE, "%s has %" PRIu64 " entries, but there are %u tokens", key,
-                       pair->count, v->count);
+        return bt_fail(err, BT_E_BADFILE, "%s has %" PRIu64 " entries, but there are %u tokens",
+                       key, pair->count, v->count);
     }
     return BT_OK;
 }

@@ -97,7 +97,8 @@ int main(int argc, char **argv)
             decode(t, text, size);
             break;
         case 'g':
-            put_u32((uint32_t)bt_tokenizer_is_eog(t, id) | (uint32_t)bt_tokenizer_is_special(t, id) << 1);
+            put_u32((uint32_t)bt_tokenizer_is_eog(t, id) | (uint32_t)bt_tokenizer_is_special(t, id)
+                                                                   << 1);
             break;
         default:
             encode(t, (char)head[0], text, size);
