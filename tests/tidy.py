@@ -37,6 +37,8 @@ LINE_MAX, FILE_MAX, HEADER_MAX, FUNCTION_MAX = 100, 1000, 250, 70
 # Longer functions that are one thing and read from top to bottom, with the reason; at most 120 lines.
 LONG_FUNCTIONS = {}
 LONG_HEADERS = {"src/engine/engine.h": "the engine's two doors stand together"}
+# Not doors but code: bodies of kernels that each tier's file includes with its own vector type.
+KERNEL_BODY = re.compile(r"src/cpu/(body|simd|dot)_\w+\.h$")
 
 BANNED = {
     r"\bsprintf\s*\(": "snprintf",
@@ -188,7 +190,8 @@ def main():
             room = relative.split("/")[1]
             check_includes(path, room, text)
             check_calls(path, room, code)
-            if path.endswith(".h") and n_lines > HEADER_MAX and relative not in LONG_HEADERS:
+            if (path.endswith(".h") and n_lines > HEADER_MAX and relative not in LONG_HEADERS
+                    and not KERNEL_BODY.match(relative)):
                 find(path, n_lines, f"a header of {n_lines} lines, at most {HEADER_MAX}")
     for room in ROOMS:
         readme = os.path.join(SRC, room, "README.md")

@@ -12,7 +12,7 @@
 #define BT_GGUF_KEYS_MAX          65536u
 #define BT_GGUF_TENSORS_MAX       1048576u
 #define BT_GGUF_KEY_BYTES_MAX     65535u
-#define BT_GGUF_STRING_BYTES_MAX  (64u << 20)   /* a tokenizer.json of the largest vocabulary: 30 MB */
+#define BT_GGUF_STRING_BYTES_MAX  (64u << 20)   /* a large tokenizer.json: 30 MB */
 #define BT_GGUF_ARRAY_MAX         (1u << 26)
 #define BT_GGUF_NAME_BYTES_MAX    63u
 #define BT_GGUF_SPLITS_MAX        1024u
@@ -42,7 +42,7 @@
 #define BT_RENDERED_BYTES_MAX     (128u << 20)
 
 /* The wire (docs/wire.md). */
-#define BT_WIRE_BODY_BYTES_MAX    (1u << 20)     /* so a control frame never waits longer than 1 MiB */
+#define BT_WIRE_BODY_BYTES_MAX    (1u << 20)     /* a control frame waits for one at most */
 #define BT_WIRE_TEXT_BYTES_MAX    4096u
 #define BT_WIRE_TOKENS_PER_FRAME_MAX 131072u     /* 512 KiB of ids; longer prompts come in parts */
 #define BT_WORKERS_MAX            64u

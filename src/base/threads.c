@@ -1,6 +1,7 @@
 /* Two meeting points make a team: the start of a run (workers wait for a new generation) and the
- * barrier (all wait for the last to arrive). Waiting spins first, because ops of a small model are
- * microseconds apart, then sleeps on a condition variable, because two processes may share cores. */
+ * barrier (all wait for the last to arrive). Waiting spins first, because ops of a small model
+ * are microseconds apart, then sleeps on a condition variable, because two processes may share
+ * cores. */
 #include "base/threads.h"
 
 #include <pthread.h>

@@ -40,7 +40,8 @@ bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type
 /* Positions for `wanted` 0: what the model was trained for, as far as half of the memory that the
  * weights leave goes; else `wanted`. */
 uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v);
-/* Where downloaded models live: $XDG_CACHE_HOME/baton or ~/.cache/baton (macOS: ~/Library/Caches/baton). */
+/* Where downloaded models live: $XDG_CACHE_HOME/baton or ~/.cache/baton (macOS:
+ * ~/Library/Caches/baton). */
 bool bt_setup_cache_path(const char *name, char *to, size_t capacity);
 
 #endif
