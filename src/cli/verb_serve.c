@@ -5,13 +5,13 @@
  * no new requests, those in work are finished or, after a while, cancelled; exit 0. A second signal
  * cancels them at once. */
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/setup.h"
@@ -167,15 +167,16 @@ static bool catch_signals(void)
            sigaction(SIGINT, &action, NULL) == 0;
 }
 
-/* 0 after timeout_ms (-1: never). */
-static char next_news(int timeout_ms)
+/* Waits for the next one. */
+static char next_news(void)
 {
-    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
     char byte = 0;
-    if (poll(&p, 1, timeout_ms) > 0 && read(signal_pipe[0], &byte, 1) == 1) {
-        return byte;
-    }
-    return 0;
+    ssize_t n;
+    do {
+        n = read(signal_pipe[0], &byte, 1);
+    } while (n < 0 && errno == EINTR);
+    BT_ASSERT(n == 1);
+    return byte;
 }
 
 /* ---- what is loaded ---- */
@@ -301,6 +302,9 @@ static void print_values(const state *s)
            o->queue_max, e->n_batch, e->n_prefill_chunk,
            o->api_keys || o->api_key_file ? "asked for" : "none",
            s->chat ? bt_chat_format_name(s->chat) : "none");
+    printf("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g\n",
+           o->n_predict, (double)o->sampling.temperature, o->sampling.top_k,
+           (double)o->sampling.top_p, (double)o->sampling.min_p);
     if (o->workers) {
         printf("prefill on %s, from %s tokens on, policy %s, key %s\n", o->workers, o->min_tokens,
                o->policy, o->key_file ? "yes" : "none");
@@ -375,7 +379,7 @@ static void stop(state *s)
         bt_server_stop(s->server, 0);
         return;
     }
-    if (next_news(-1) == STOP) {
+    if (next_news() == STOP) {
         bt_server_hurry(s->server);
     }
     pthread_join(thread, NULL);
@@ -406,7 +410,7 @@ static int serve(state *s)
         bt_server_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");
     }
-    char news = next_news(-1);
+    char news = next_news();
     if (news == STOP) {
         /* Loading cannot be interrupted; nothing of it outlives the process. */
         bt_server_stop(s->server, 0);
@@ -414,7 +418,7 @@ static int serve(state *s)
     }
     pthread_join(loader, NULL);
     if (news == LOADED) {
-        next_news(-1);
+        next_news();
         stop(s);
     } else {
         bt_server_stop(s->server, 0);

@@ -33,8 +33,9 @@ def program():
 
 
 def has_sanitizer():
-    """AddressSanitizer keeps freed memory for a while, so that its size says nothing."""
-    return b"__asan_init" in pathlib.Path(program()).read_bytes()
+    """Sanitizers keep freed memory for a while, so that its size says nothing."""
+    data = pathlib.Path(program()).read_bytes()
+    return b"__asan_init" in data or b"__tsan_init" in data
 
 
 def is_tiny():

@@ -138,17 +138,37 @@ class Leaving(WithServer):
             thread.join()
         self.server.wait_idle(1)
 
-    def test_sigterm_in_the_middle_ends_with_0(self):
-        thread = threading.Thread(target=self.leave, args=(
-            dict(prompt="y", max_tokens=30000, ignore_eos=True, stream=True), 4))
+    def test_sigterm_lets_answers_finish(self):
+        found = []
+        thread = threading.Thread(target=lambda: found.extend(self.server.stream(
+            TEXT, dict(prompt="y", max_tokens=1500, ignore_eos=True))))
+        thread.start()
+        time.sleep(0.2)
+        self.server.process.terminate()
+        thread.join()
+        self.assertEqual(found[-1], "[DONE]")
+        self.assertEqual(found[-2]["timings"]["predicted_n"], 1500)
+        self.assertEqual(self.server.process.wait(timeout=20), 0)
+
+    def test_a_second_sigterm_does_not_wait(self):
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(self.server.ask(
+            "POST", TEXT, dict(prompt="y", max_tokens=60000, ignore_eos=True, stream=True))))
         thread.start()
         time.sleep(0.3)
         begun = time.monotonic()
         self.server.process.terminate()
-        self.server.process.terminate()                  # the second one does not wait
+        self.server.wait_for("^stopping")
+        self.server.process.terminate()
         self.assertEqual(self.server.process.wait(timeout=20), 0)
-        self.assertLess(time.monotonic() - begun, 12)
+        self.assertLess(time.monotonic() - begun, 5)
         thread.join()
+        self.assertIn(b"shutting down", answers[0][2])
+
+    def test_sigterm_while_loading_ends_with_0(self):
+        with Server(ready=False) as server:
+            server.process.terminate()
+            self.assertEqual(server.process.wait(timeout=20), 0)
 
 
 class Many(WithServer):

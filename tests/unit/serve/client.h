@@ -9,6 +9,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0      /* the server under test ignores SIGPIPE for the process */
+#endif
+
 typedef struct {
     int    code;
     char   head[4096];
