@@ -214,7 +214,7 @@ def c_string(text):
             out.append(f"\\{byte:03o}")
     lines, line = [], ""
     for piece in out:
-        if len(line) + len(piece) > 84:
+        if len(line) + len(piece) > 76:
             lines.append(line)
             line = ""
         line += piece

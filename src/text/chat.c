@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "text/chat_private.h"
+#include "text/unicode.h"
 
 static const char template_key[] = "tokenizer.chat_template";
 
@@ -33,10 +34,10 @@ static bt_status shape_from_name(bt_chat_format *f, const char *name, bt_error *
 {
     const bt_status status = bt_chat_shape_named(name, &f->shape);
     if (status == BT_E_NOTFOUND) {
-        return bt_fail(err, BT_E_UNSUPPORTED,
-                       "'%.60s' is neither a known chat format (chatml, llama3, "
-                       "gemma) nor a template",
-                       name);
+        char shown[BT_UTF8_SHOWN_MAX];
+        bt_utf8_show(name, strlen(name), shown, sizeof shown);
+        return bt_fail(err, BT_E_UNSUPPORTED, "'%s' is neither a known chat format (chatml, "
+                       "llama3, gemma) nor a template", shown);
     }
     f->source = status == BT_OK ? bt_strdup(BT_MEM_text, "") : NULL;
     return f->source ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for a chat format");
@@ -128,10 +129,11 @@ static bt_status check_messages(const bt_chat_message *messages, size_t n, const
             r++;
         }
         if (r == BT_LEN(roles)) {
-            return bt_fail(err, BT_E_BADINPUT,
-                           "messages[%zu]: the role '%.40s' is not known; known are "
-                           "system, user, assistant, developer, tool",
-                           i, messages[i].role ? messages[i].role : "");
+            const char *role = messages[i].role ? messages[i].role : "";
+            char shown[BT_UTF8_SHOWN_MAX];
+            bt_utf8_show(role, strlen(role), shown, sizeof shown);
+            return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: the role '%s' is not known; known "
+                           "are system, user, assistant, developer, tool", i, shown);
         }
     }
     const bool last = strcmp(messages[n - 1].role, "assistant") == 0;

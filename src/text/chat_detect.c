@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "text/chat_private.h"
+#include "text/unicode.h"
 
 const char *const bt_chat_family_names[] = { "chatml", "llama3", "gemma", NULL };
 
@@ -76,9 +77,11 @@ static bool ends(const bt_chat_word *w, const char *text)
 
 static bt_status refuse(bt_error *err, const char *family, const char *what, const char *word)
 {
-    return bt_fail(err, BT_E_UNSUPPORTED, "the chat template looks like %s, but %s '%.60s'; "
+    char shown[BT_UTF8_SHOWN_MAX];
+    bt_utf8_show(word, strlen(word), shown, sizeof shown);
+    return bt_fail(err, BT_E_UNSUPPORTED, "the chat template looks like %s, but %s '%s'; "
                    KNOWN ", and a template of one of these shapes can be named instead", family,
-                   what, word);
+                   what, shown);
 }
 
 /* Names common to all families: Jinja's own, and the variables of every template. */

@@ -2,6 +2,8 @@
  * keeps out overlong forms, surrogates and what is above U+10FFFF. */
 #include "text/unicode.h"
 
+#include <string.h>
+
 /* Continuation bytes that follow a lead byte, 0 for ASCII; the range of the first of them. */
 static int shape_of(uint8_t lead, uint8_t *low, uint8_t *high)
 {
@@ -75,4 +77,25 @@ size_t bt_utf8_put(uint32_t code, char to[BT_UTF8_MAX])
     static const uint8_t lead[] = { 0, 0, 0xC0, 0xE0, 0xF0 };
     to[0] = (char)(lead[size] | code);
     return size;
+}
+
+void bt_utf8_show(const char *text, size_t size, char *to, size_t room)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < size;) {
+        const bt_utf8_char c = bt_utf8_at(text + at, size - at);
+        const bool plain = c.kind == BT_UTF8_GOOD && c.code >= 0x20 &&
+                           (c.code < 0x7F || c.code > 0x9F);
+        if (n + (plain ? c.size : 1) >= room) {
+            break;
+        }
+        if (plain) {
+            memcpy(to + n, text + at, c.size);
+            n += c.size;
+        } else {
+            to[n++] = '?';
+        }
+        at += c.size;
+    }
+    to[n] = '\0';
 }

@@ -49,6 +49,11 @@ bool bt_utf8_valid(const char *text, size_t size);
 /* Writes 1..4 bytes; `code` is a Unicode scalar value. */
 size_t bt_utf8_put(uint32_t code, char to[BT_UTF8_MAX]);
 
+/* A copy for an error sentence: controls and ill-formed bytes become '?', and what does not fit is
+ * cut off behind a whole character. */
+void bt_utf8_show(const char *text, size_t size, char *to, size_t room);
+enum { BT_UTF8_SHOWN_MAX = 64 };
+
 /* U+FFFD. */
 #define BT_UTF8_REPLACEMENT "\xef\xbf\xbd"
 enum { BT_UTF8_REPLACEMENT_SIZE = 3 };

@@ -267,10 +267,11 @@ static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
         v->model = BT_VOCAB_SPM;
         return BT_OK;
     }
+    char shown[BT_UTF8_SHOWN_MAX];
     if (model.size != 4 || memcmp(model.data, "gpt2", 4) != 0) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.model is '%.*s'; known are 'gpt2' "
-                       "(byte-level BPE) and 'llama' (SentencePiece BPE)",
-                       (int)(model.size < 64 ? model.size : 64), model.data);
+        bt_utf8_show(model.data, model.size, shown, sizeof shown);
+        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.model is '%s'; known are 'gpt2' "
+                       "(byte-level BPE) and 'llama' (SentencePiece BPE)", shown);
     }
     v->model = BT_VOCAB_BPE;
     bt_gguf_string pre = { "default", 7 };
@@ -282,11 +283,11 @@ static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
     }
     v->pre = bt_split_name_find(pre.data, pre.size);
     if (!v->pre) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.pre is '%.*s'; known are default, "
+        bt_utf8_show(pre.data, pre.size, shown, sizeof shown);
+        return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.pre is '%s'; known are default, "
                        "gpt-2, falcon, llama-bpe, qwen2, qwen35, smollm, deepseek-coder, "
                        "deepseek-llm, deepseek-v3, gpt-4o, tekken and the names that mean one of "
-                       "these (docs/tokenizers.md)",
-                       (int)(pre.size < 64 ? pre.size : 64), pre.data);
+                       "these (docs/tokenizers.md)", shown);
     }
     return BT_OK;
 }

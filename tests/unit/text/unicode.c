@@ -91,6 +91,18 @@ static void the_table_is_that_of_unicode_15_1(void **state)
     }
 }
 
+static void error_sentences_can_be_printed(void **state)
+{
+    (void)state;
+    char shown[8];
+    bt_utf8_show("a\n\xff" "b\x7f", 5, shown, sizeof shown);
+    assert_string_equal(shown, "a\?\?b\?");
+    bt_utf8_show("12345\xe2\x82\xac", 8, shown, sizeof shown);
+    assert_string_equal(shown, "12345");
+    bt_utf8_show("1234\xe2\x82\xac" "5", 8, shown, sizeof shown);
+    assert_string_equal(shown, "1234\xe2\x82\xac");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +110,7 @@ int main(void)
         cmocka_unit_test(every_scalar_value_comes_back),
         cmocka_unit_test(bad_bytes_come_in_maximal_subparts),
         cmocka_unit_test(the_table_is_that_of_unicode_15_1),
+        cmocka_unit_test(error_sentences_can_be_printed),
     };
     return cmocka_run_group_tests_name("text/unicode", tests, NULL, NULL);
 }
