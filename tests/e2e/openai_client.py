@@ -13,7 +13,7 @@ import time
 import unittest
 import venv
 
-from harness import Server, chat, skip
+from harness import Server, chat, model, skip
 
 
 def import_openai():
@@ -30,6 +30,7 @@ def import_openai():
         venv.create(folder, with_pip=True)
         if subprocess.run([python, "-m", "pip", "install", "--quiet", "openai"]).returncode != 0:
             skip("pip could not fetch the openai package")
+    model()                                  # made here: the new environment has no numpy
     os.environ["BATON_OPENAI_INSIDE"] = "1"
     os.execv(python, [str(python), *sys.argv])
 
