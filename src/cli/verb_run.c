@@ -7,7 +7,7 @@
  * A prompt is raw text to be continued unless --chat is given; BOS is added as the model asks, and
  * texts of control tokens in it become those tokens. Only the answer is printed.
  *
- * --json prints one object instead (docs/cli.md has the fields):
+ * --json prints one object instead; timings and prefill are those of docs/http.md:
  *   {"tokens":[..],"text":"..","finish_reason":"stop"|"length","stopped_by":..,"truncated":..,
  *    "seed":..,"timings":{..},"prefill":{..}}
  *
@@ -255,9 +255,6 @@ static bool encode_chat(bt_run_session *s, const char *text, size_t size, bt_tok
 static bool make_prompt(bt_run_session *s, bt_tokens *to)
 {
     const bt_run_verb_options *o = s->o;
-    if (o->tokens) {
-        return parse_tokens(o->tokens, to);
-    }
     bt_buf text;
     bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
     bool ok = true;
@@ -345,19 +342,28 @@ static int show_answer(const bt_run_session *s, const bt_run_answer *a)
     return 0;
 }
 
-static int run_once(bt_run_session *s)
+static int run_once(bt_run_session *s, bt_tokens *prompt)
 {
-    bt_tokens prompt;
     bt_run_answer a;
     int code = 1;
-    bt_tokens_init(&prompt);
     bt_run_answer_init(&a);
-    if (make_prompt(s, &prompt)) {
-        code = bt_run_ask(s, &prompt, !s->o->json, &a) ? show_answer(s, &a)
-                                                       : bt_cli_say_error("%s", a.message);
+    if (s->o->tokens || make_prompt(s, prompt)) {
+        code = bt_run_ask(s, prompt, !s->o->json, &a) ? show_answer(s, &a)
+                                                      : bt_cli_say_error("%s", a.message);
     }
     bt_run_answer_done(&a);
-    bt_tokens_done(&prompt);
+    return code;
+}
+
+static int run_session(bt_run_session *s, bt_tokens *prompt)
+{
+    const bt_run_verb_options *o = s->o;
+    int code = 1;
+    if (open_session(s)) {
+        bt_run_catch_interrupts();
+        code = o->prompt || o->file || o->tokens ? run_once(s, prompt) : bt_run_chat(s);
+    }
+    close_session(s);
     return code;
 }
 
@@ -419,12 +425,10 @@ static int run(const void *given, int n_rest, char **rest)
         return 2;
     }
     o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */
-    code = 1;
-    if (open_session(&s)) {
-        bt_run_catch_interrupts();
-        code = o.prompt || o.file || o.tokens ? run_once(&s) : bt_run_chat(&s);
-    }
-    close_session(&s);
+    bt_tokens prompt;
+    bt_tokens_init(&prompt);
+    code = o.tokens && !parse_tokens(o.tokens, &prompt) ? 2 : run_session(&s, &prompt);
+    bt_tokens_done(&prompt);
     return code;
 }
 
