@@ -33,11 +33,27 @@ typedef struct {
     bt_kv_layer *layers;               /* [n_layers] */
 } bt_kv_layout;
 
+/* The state that a recurrent layer keeps per sequence, all f32: the last conv_rows inputs of its
+ * convolution, [conv_rows][conv_cols] with the oldest first, and n_heads matrices [dv][dk]. */
+typedef struct {
+    uint32_t conv_rows, conv_cols;     /* 0: no convolution */
+    uint32_t n_heads, dk, dv;          /* 0: no delta rule */
+    uint64_t conv_offset, delta_offset;     /* bytes from the start of a slot */
+} bt_state_layer;
+
+typedef struct {
+    bt_buffer       buffer;            /* n_slots * slot_bytes */
+    uint64_t        slot_bytes;
+    uint32_t        n_slots, n_layers;
+    bt_state_layer *layers;            /* [n_layers] */
+} bt_state_layout;
+
 typedef struct {
     uint32_t        row_first, n_rows;
     uint32_t        position;          /* of row_first */
     const uint32_t *pages;             /* by position / page_tokens; covers all rows of this step */
     uint32_t        n_pages;
+    uint32_t        state_slot;        /* updated in place; lost if the step fails */
 } bt_step_sequence;
 
 typedef struct {
@@ -50,7 +66,8 @@ typedef struct {
     uint32_t                n_logit_rows;   /* rows whose logits are wanted; may be 0 */
     const uint32_t         *logit_rows;     /* [n_logit_rows] row numbers, ascending */
     const bt_kv_layout     *kv;
-    /* Called at a `mark` op: K and V of `layer` are complete for all rows of this step. */
+    const bt_state_layout  *state;          /* NULL: no layer of the model keeps one */
+    /* Called at a `mark` op: K, V and state of `layer` are complete for all rows of this step. */
     void (*on_mark)(void *context, uint32_t layer);
     void                   *mark_context;
 } bt_step;

@@ -1,0 +1,62 @@
+/* kv/states.h - recurrent states: a slot per sequence, and copies kept at chosen positions.
+ *
+ * A layer that does not keep rows keeps a state: the last inputs of its convolution and the matrix
+ * of its delta rule, always f32. It sums up all tokens up to the last one evaluated and cannot be
+ * rolled back, so to continue anywhere else one needs a copy that was taken there: a snapshot. A
+ * slot holds all layers of one sequence; a snapshot is a slot that belongs to this pool and is
+ * known by the tokens that led to it.
+ *
+ * Lifetime: create to destroy; borrows the device.
+ * Threads:  owned by the engine thread; import and export of a slot that is reserved for a stream
+ *           may be called from any thread, as in kv/pages.h.
+ * Failure:  create and take. Nothing allocates after create.
+ */
+#ifndef BT_KV_STATES_H
+#define BT_KV_STATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "device/device.h"
+
+typedef struct bt_state_pool bt_state_pool;
+
+typedef struct {
+    uint32_t               n_layers;
+    const bt_state_layer  *layers;     /* [n_layers] shapes; offsets are filled in by the pool */
+    uint32_t               n_live;     /* sequences at once */
+    uint64_t               snapshot_bytes_max;
+} bt_state_pool_options;
+
+BT_MUST_CHECK bt_status bt_state_pool_create(bt_device *device, const bt_state_pool_options *o,
+                                             bt_state_pool **ret_pool, bt_error *err);
+void bt_state_pool_destroy(bt_state_pool *p);           /* NULL is fine */
+
+const bt_state_layout *bt_state_pool_layout(const bt_state_pool *p);
+uint64_t bt_state_bytes(const bt_state_pool *p);        /* of one sequence, all layers */
+uint64_t bt_state_layer_bytes(const bt_state_pool *p, uint32_t layer);   /* 0: keeps none */
+
+/* A zeroed slot; BT_E_FULL when n_live are taken. */
+BT_MUST_CHECK bt_status bt_state_take(bt_state_pool *p, uint32_t *ret_slot);
+void bt_state_give(bt_state_pool *p, uint32_t slot);
+void bt_state_zero(bt_state_pool *p, uint32_t slot);    /* as before the first token */
+
+/* Keeps a copy of `slot` as the state after tokens[0, n), in place of the one used least recently
+ * when room is short. False when snapshots are off. */
+bool     bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n);
+/* The largest n <= n_max at which a snapshot of these tokens is kept; 0: none. */
+uint32_t bt_snapshot_find(const bt_state_pool *p, const uint32_t *tokens, uint32_t n_max);
+/* Puts that snapshot's state into `slot` and returns its n; 0: none, and `slot` is zeroed. */
+uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, const uint32_t *tokens,
+                             uint32_t n_max);
+void     bt_snapshot_drop_all(bt_state_pool *p);
+uint32_t bt_snapshot_count(const bt_state_pool *p);
+uint64_t bt_snapshot_bytes(const bt_state_pool *p);     /* in use; at most snapshot_bytes_max */
+
+/* One layer's state in the canonical layout: convolution rows, oldest first, then per head the
+ * matrix as [dv][dk]. bt_state_layer_bytes() bytes. */
+void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, const void *from);
+void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, void *to);
+
+#endif

@@ -1,0 +1,223 @@
+/* kv/states.h */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "kv/states.h"
+#include "unit/kv/memory_device.h"
+
+enum { LAYERS = 3, LIVE = 3, KEPT = 4, TOKENS = 40 };
+
+static const bt_state_layer layers[LAYERS] = {
+    { .conv_rows = 3, .conv_cols = 5, .n_heads = 2, .dk = 4, .dv = 3 },
+    { 0 },                                               /* an attention layer */
+    { .conv_rows = 3, .conv_cols = 7, .n_heads = 1, .dk = 2, .dv = 2 },
+};
+
+typedef struct {
+    memory_device  device;
+    bt_state_pool *pool;
+} fixture;
+
+static bt_state_pool *create(fixture *f, uint64_t snapshot_bytes)
+{
+    const bt_state_pool_options o = { .n_layers = LAYERS, .layers = layers, .n_live = LIVE,
+                                      .snapshot_bytes_max = snapshot_bytes };
+    bt_state_pool *pool = NULL;
+    f->device.device.ops = &memory_ops;
+    assert_int_equal(bt_state_pool_create(&f->device.device, &o, &pool, NULL), BT_OK);
+    return pool;
+}
+
+static int start(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    bt_state_pool *probe = create(f, 0);
+    const uint64_t slot = bt_state_pool_layout(probe)->slot_bytes;
+    bt_state_pool_destroy(probe);
+    f->pool = create(f, KEPT * slot + slot / 2);         /* room for KEPT and not for one more */
+    *state = f;
+    return 0;
+}
+
+static int finish(void **state)
+{
+    fixture *f = *state;
+    bt_state_pool_destroy(f->pool);
+    const int left = f->device.n_buffers;
+    free(f);
+    return left;
+}
+
+/* A state that only `mark` has: every layer filled with values made of it. */
+static void fill(bt_state_pool *p, uint32_t slot, float mark)
+{
+    float values[64];
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        const size_t n = bt_state_layer_bytes(p, layer) / sizeof(float);
+        for (size_t i = 0; i < n; i++) {
+            values[i] = mark + (float)layer * 100 + (float)i;
+        }
+        bt_state_import(p, slot, layer, values);
+    }
+}
+
+static int holds(bt_state_pool *p, uint32_t slot, float mark)
+{
+    float values[64];
+    int equal = 1;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        const size_t n = bt_state_layer_bytes(p, layer) / sizeof(float);
+        bt_state_export(p, slot, layer, values);
+        for (size_t i = 0; i < n; i++) {
+            const float want = mark == 0 ? 0 : mark + (float)layer * 100 + (float)i;
+            equal = equal && values[i] == want;
+        }
+    }
+    return equal;
+}
+
+static uint32_t take(bt_state_pool *p)
+{
+    uint32_t slot = UINT32_MAX;
+    assert_int_equal(bt_state_take(p, &slot), BT_OK);
+    return slot;
+}
+
+static void a_turn_continues_from_its_snapshot(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    const uint32_t tokens[4] = { 7, 8, 9, 10 };
+    const uint32_t first = take(p);
+    fill(p, first, 1000);
+    assert_true(bt_snapshot_keep(p, first, tokens, 3));
+    fill(p, first, 2000);                                 /* the sequence goes on */
+    bt_state_give(p, first);
+
+    const uint32_t second = take(p);
+    assert_int_equal(bt_snapshot_restore(p, second, tokens, 4), 3);
+    assert_true(holds(p, second, 1000));
+    bt_state_give(p, second);
+}
+
+static void a_taken_slot_is_empty_and_slots_run_out(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    uint32_t slots[LIVE], extra = 77;
+    for (int i = 0; i < LIVE; i++) {
+        slots[i] = take(p);
+        assert_true(holds(p, slots[i], 0));
+        fill(p, slots[i], 5);
+    }
+    assert_int_equal(bt_state_take(p, &extra), BT_E_FULL);
+    assert_int_equal(extra, 77);
+    bt_state_give(p, slots[1]);
+    assert_int_equal(take(p), slots[1]);
+    assert_true(holds(p, slots[1], 0));
+    for (int i = 0; i < LIVE; i++) {
+        bt_state_give(p, slots[i]);
+    }
+}
+
+static void other_tokens_find_nothing(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    const uint32_t tokens[3] = { 1, 2, 3 }, others[3] = { 1, 2, 4 };
+    const uint32_t slot = take(p);
+    fill(p, slot, 9);
+    bt_snapshot_keep(p, slot, tokens, 3);
+    assert_int_equal(bt_snapshot_find(p, others, 3), 0);
+    assert_int_equal(bt_snapshot_find(p, tokens, 2), 0);   /* too long by one */
+    assert_int_equal(bt_snapshot_restore(p, slot, others, 3), 0);
+    assert_true(holds(p, slot, 0));
+    bt_state_give(p, slot);
+}
+
+/* Against a list that remembers everything: what is found is never longer than the truth, is the
+ * truth whenever the pool still keeps it, and memory stays under its limit. */
+static void random_turns_agree_with_a_list(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    bt_mt19937 g;
+    bt_mt19937_init(&g, 11);
+    struct { uint32_t tokens[TOKENS], n; float mark; } list[2000];
+    uint32_t n_list = 0, found = 0;
+    const uint32_t slot = take(p);
+    for (uint32_t round = 0; round < 2000; round++) {
+        uint32_t tokens[TOKENS];
+        for (uint32_t i = 0; i < TOKENS; i++) {
+            tokens[i] = bt_mt19937_next(&g) % 2;           /* prompts that often begin alike */
+        }
+        const uint32_t n_max = 1 + bt_mt19937_next(&g) % TOKENS;
+        const uint32_t n = bt_snapshot_restore(p, slot, tokens, n_max);
+        float mark = 0;
+        for (uint32_t i = 0; i < n_list && n > 0; i++) {
+            if (list[i].n == n && memcmp(list[i].tokens, tokens, n * sizeof *tokens) == 0) {
+                mark = list[i].mark;
+            }
+        }
+        assert_true(n <= n_max);
+        assert_true(holds(p, slot, n == 0 ? 0 : mark));
+        found += n > 0;
+
+        const uint32_t keep = 1 + bt_mt19937_next(&g) % 6;
+        if (bt_snapshot_find(p, tokens, keep) != keep) {
+            fill(p, slot, (float)(round + 1) * 1000);
+            assert_true(bt_snapshot_keep(p, slot, tokens, keep));
+            memcpy(list[n_list].tokens, tokens, sizeof tokens);
+            list[n_list].n = keep;
+            list[n_list++].mark = (float)(round + 1) * 1000;
+        }
+        assert_int_equal(bt_snapshot_find(p, tokens, keep), keep);
+        assert_true(bt_snapshot_count(p) <= KEPT);
+    }
+    assert_true(found > 500);
+    bt_state_give(p, slot);
+}
+
+static void the_one_used_least_recently_goes_first(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    const uint32_t slot = take(p);
+    for (uint32_t i = 0; i < KEPT; i++) {
+        bt_snapshot_keep(p, slot, &i, 1);
+    }
+    uint32_t token = 0;
+    bt_snapshot_restore(p, slot, &token, 1);               /* 0 is used again, so 1 is the oldest */
+    token = 99;
+    bt_snapshot_keep(p, slot, &token, 1);
+    for (token = 0; token < KEPT; token++) {
+        assert_int_equal(bt_snapshot_find(p, &token, 1), token == 1 ? 0 : 1);
+    }
+    bt_state_give(p, slot);
+}
+
+static void without_room_nothing_is_kept(void **state)
+{
+    fixture *f = *state;
+    bt_state_pool *p = create(f, 10);
+    const uint32_t slot = take(p), token = 5;
+    assert_false(bt_snapshot_keep(p, slot, &token, 1));
+    assert_int_equal(bt_snapshot_find(p, &token, 1), 0);
+    bt_state_give(p, slot);
+    bt_state_pool_destroy(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_turn_continues_from_its_snapshot, start, finish),
+        cmocka_unit_test_setup_teardown(a_taken_slot_is_empty_and_slots_run_out, start, finish),
+        cmocka_unit_test_setup_teardown(other_tokens_find_nothing, start, finish),
+        cmocka_unit_test_setup_teardown(random_turns_agree_with_a_list, start, finish),
+        cmocka_unit_test_setup_teardown(the_one_used_least_recently_goes_first, start, finish),
+        cmocka_unit_test_setup_teardown(without_room_nothing_is_kept, start, finish),
+    };
+    return cmocka_run_group_tests_name("kv/states", tests, NULL, NULL);
+}
