@@ -189,7 +189,7 @@ static bt_io fail(const tls *t, unsigned long error, bt_error *err)
                 t->base.peer);
     } else if (!t->established && is_not_tls(error)) {
         bt_fail(err, BT_E_AUTH,
-                "%s: does not encrypt, and this side has a key; give both sides the same --key-file",
+                "%s: does not encrypt, but this side has a key; give both the same --key-file",
                 t->base.peer);
     } else {
         bt_fail(err, t->established ? BT_E_LOST : BT_E_AUTH, "%s: TLS: %s", t->base.peer,
