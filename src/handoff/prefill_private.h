@@ -46,6 +46,7 @@ struct bt_handoff_job {
     bool      policy_fail;
     bool      cancelled;               /* set by the engine's thread */
     bool      sent;                    /* PREFILL is out; else it waits for a slot */
+    bt_status send_status;             /* what came of sending it */
     uint32_t  n_tries;
     uint32_t  stream;
     bt_wire_prefill asked;             /* as sent */

@@ -139,9 +139,13 @@ bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worke
     }
     w->engine = engine;
     (void)pthread_mutex_init(&w->lock, NULL);
+    bt_link_options link = o->link;
+    if (link.queue_bytes_max == 0) {
+        link.queue_bytes_max = BT_HANDOFF_QUEUE_BYTES;
+    }
     bt_status s = open_engine_side(w, o, err);
     if (s == BT_OK) {
-        s = bt_listener_open(o->listen, &o->link, &w->listener, err);
+        s = bt_listener_open(o->listen, &link, &w->listener, err);
     }
     if (s == BT_OK) {
         w->thread_runs = bt_link_thread_start(&w->thread, listen_main, w);

@@ -34,6 +34,10 @@ enum {
  * so that CHUNKs keep coming and a lost connection costs little. */
 #define BT_HANDOFF_SEGMENT_BYTES (4u << 20)
 
+/* Bulk frames queued per server: enough to keep the writer busy, little enough that a short prompt
+ * does not wait long behind the rows of long ones. */
+#define BT_HANDOFF_QUEUE_BYTES (4u << 20)
+
 typedef struct bt_handoff_guest bt_handoff_guest;
 typedef struct bt_handoff_push  bt_handoff_push;
 
