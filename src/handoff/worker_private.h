@@ -30,9 +30,10 @@ enum {
     BT_HANDOFF_PEERS_DEFAULT = 16
 };
 
-/* When the link is behind, a run of complete positions is cut into pieces of about this many bytes,
- * so that CHUNKs keep coming and a lost connection costs little. */
-#define BT_HANDOFF_SEGMENT_BYTES (4u << 20)
+/* When the link is behind, a run of complete positions is cut into pieces of at most this many bytes
+ * and tokens, so that CHUNKs keep coming and a lost connection costs little. */
+#define BT_HANDOFF_SEGMENT_BYTES  (4u << 20)
+#define BT_HANDOFF_SEGMENT_TOKENS 256u
 
 /* Bulk frames queued per server: enough to keep the writer busy, little enough that a short prompt
  * does not wait long behind the rows of long ones. */
