@@ -78,6 +78,45 @@ static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_err
     return BT_OK;
 }
 
+typedef struct {
+    const bt_cpu_kernels   *kernels;
+    const bt_weight_source *source;
+    void *to;
+} packing;
+
+static void pack_part(void *context, uint32_t index, uint32_t n_threads)
+{
+    enum { STEP = 64 };                  /* what pack() wants ranges to be multiples of */
+    const packing *p = context;
+    const bt_cpu_range steps = bt_cpu_part((p->source->n_out + STEP - 1) / STEP, index, n_threads);
+    const uint32_t first = steps.first * STEP;
+    const uint32_t last = steps.last * STEP < p->source->n_out ? steps.last * STEP
+                                                               : p->source->n_out;
+    if (first < last) {
+        p->kernels->pack(p->source->type, p->source->n_out, p->source->n_in, p->source->rows, p->to,
+                         first, last);
+    }
+}
+
+/* As bt_cpu_matrix_init(), but by all threads and into the store. */
+static bt_status load_matrix(bt_cpu_device *d, bt_cpu_weight *w, const bt_weight_source *s,
+                             bt_error *err)
+{
+    const size_t bytes = d->repack ? d->kernels->pack_bytes(s->type, s->n_out, s->n_in) : 0;
+    w->kind = BT_CPU_MATRIX;
+    if (bytes == 0) {
+        return bt_cpu_matrix_init(&w->matrix, d->kernels, s->type, s->n_out, s->n_in, s->rows,
+                                  false, err);
+    }
+    packing p = { .kernels = d->kernels, .source = s };
+    BT_TRY(bt_cpu_store_take(&d->store, bytes, &p.to, err));
+    bt_team_run(d->team, d->n_threads_batch, pack_part, &p);
+    w->matrix = (bt_cpu_matrix){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out,
+                                 .layout = d->kernels->layout_of(s->type, true), .data = p.to,
+                                 .size_bytes = bytes };
+    return BT_OK;
+}
+
 static bt_status has_room(bt_cpu_device *d, bt_error *err)
 {
     if (d->n_weights < d->weights_capacity) {
@@ -108,9 +147,7 @@ static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weig
     } else if (s->n_out == 1) {
         BT_TRY(load_vector(&w, s, err));
     } else {
-        w.kind = BT_CPU_MATRIX;
-        BT_TRY(bt_cpu_matrix_init(&w.matrix, d->kernels, s->type, s->n_out, s->n_in, s->rows,
-                                  d->repack, err));
+        BT_TRY(load_matrix(d, &w, s, err));
     }
     d->weights[d->n_weights++] = w;
     ret->id = d->n_weights;
@@ -126,7 +163,7 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
     const bt_cpu_weight *x = bt_cpu_weight_of(d, w);
     *ret = (bt_weight_shape){
         .n_in = x->n_in, .n_out = x->n_out, .type = x->type,
-        .mapped = x->kind == BT_CPU_TABLE || (x->kind == BT_CPU_MATRIX && !x->matrix.owned)
+        .mapped = x->kind == BT_CPU_TABLE || (x->kind == BT_CPU_MATRIX && x->matrix.data == x->rows)
     };
     return BT_OK;
 }
@@ -263,7 +300,6 @@ static void close_device(bt_device *base)
         bt_cpu_plan_destroy(d->plans[i]);
     }
     for (uint32_t i = 0; i < d->n_weights; i++) {
-        bt_cpu_matrix_done(&d->weights[i].matrix);
         bt_free_aligned(d->weights[i].vector);
     }
     for (uint32_t i = 0; i < BT_CPU_BUFFERS_MAX; i++) {
@@ -271,6 +307,7 @@ static void close_device(bt_device *base)
     }
     bt_cpu_region_unmap(&d->shared);
     bt_cpu_region_unmap(&d->own);
+    bt_cpu_store_done(&d->store);
     bt_team_destroy(d->team);
     bt_free(d->weights);
     bt_free(d);

@@ -21,7 +21,7 @@ enum {
     BT_CPU_PLANS_MAX = 8,            /* tapes prepared at a time */
     BT_CPU_BUFFERS_MAX = 64,
     BT_CPU_PAGE_TOKENS_MAX = 256,
-    BT_CPU_OUT_STEP = 64             /* outputs of a linear are split in multiples of this */
+    BT_CPU_OUT_STEP = 16             /* outputs of a linear are split in multiples of this */
 };
 
 /* ---- weights and memory ---- */
@@ -42,6 +42,16 @@ typedef struct { void *base; uint64_t size; } bt_cpu_region;
 
 bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err);
 void      bt_cpu_region_unmap(bt_cpu_region *r);
+
+/* Pieces that live as long as the device. */
+typedef struct {
+    bt_cpu_region *chunks;
+    uint32_t       n_chunks, capacity;
+    uint64_t       used;             /* bytes of the last chunk */
+} bt_cpu_store;
+
+bt_status bt_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err);
+void      bt_cpu_store_done(bt_cpu_store *s);
 
 /* ---- plans ---- */
 
@@ -113,6 +123,7 @@ typedef struct {
     bool                  repack;
     bt_cpu_weight        *weights;   /* number id - 1 */
     uint32_t              n_weights, weights_capacity;
+    bt_cpu_store          store;     /* of packed weights */
     bt_cpu_region         buffers[BT_CPU_BUFFERS_MAX];         /* number id - 1 */
     bt_cpu_plan          *plans[BT_CPU_PLANS_MAX];
     uint32_t              n_plans;

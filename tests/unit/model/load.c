@@ -214,7 +214,7 @@ static void no_memory_leaves_nothing_behind(void **state)
         bt_model_destroy(model);
         bt_device_close(device);
         if (status == BT_OK) {
-            assert_true(n > 40);
+            assert_true(n > 20);
             break;
         }
         assert_int_equal(status, BT_E_NOMEM);
