@@ -3,8 +3,8 @@
  * A row becomes blocks of 32 signed bytes with one f32 scale per 16 of them: x = scale * q, where
  * scale = (largest magnitude of the 16) / 127 and q is rounded to the nearest, ties to even. Two
  * scales instead of one cost a few float operations per block and take a quarter to a third off the
- * squared error (measured on logits). A part whose largest magnitude is below 2^-100 counts as zero.
- * A part with an infinity or a NaN gets the scale NaN, so that it cannot pass for a number.
+ * squared error (measured on logits). A part whose largest magnitude is below 2^-100 counts as
+ * zero. A part with an infinity or a NaN gets the scale NaN, so that it cannot pass for a number.
  *
  * A block fills one cache line.
  */

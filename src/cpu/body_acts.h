@@ -1,4 +1,4 @@
-/* cpu/body_acts.h - activation rows to blocks of bytes (cpu/acts.h), for any vector width. */
+/* cpu/body_acts.h - activation rows to blocks of bytes, any width; included several times. */
 #ifndef BT_CPU_BODY_ACTS_H
 #define BT_CPU_BODY_ACTS_H
 

@@ -1,4 +1,4 @@
-/* cpu/simd_avx2.h - the vector vocabulary of the body_*.h files, in AVX2, FMA and F16C.
+/* cpu/simd_avx2.h - the vector vocabulary of body_*.h in AVX2, FMA, F16C; included several times.
  *
  * The same names and the same rules as cpu/simd_avx512.h, which explains them; half as wide.
  */
@@ -173,19 +173,24 @@ BT_INLINE void vf_to_bf16(void *p, vf v)
     store_upper_halves(p, _mm256_castps_si256(_mm256_blendv_ps(rounded, quiet, nan)));
 }
 
+BT_INLINE __m128i eight_bytes(const uint8_t *p)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)p);
+}
+
 BT_INLINE vf vf_from_u8(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)));
 }
 
 BT_INLINE vf vf_from_i8(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)));
 }
 
 BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
 {
-    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m256i e = _mm256_cvtepu8_epi32(eight_bytes(p));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
@@ -213,7 +218,7 @@ BT_INLINE __m256 power_of_two(__m256i n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-/* In two halves, since 2^n itself may be out of range; v is in [1/2, 2], so only the second rounds. */
+/* In two halves, since 2^n itself may be out of range; only the second may round. */
 BT_INLINE vf vf_times_power_of_two(vf v, vf n)
 {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);

@@ -1,4 +1,4 @@
-/* cpu/simd_avx512.h - the vector vocabulary of the body_*.h files, in AVX-512 (F, BW, DQ, VL).
+/* cpu/simd_avx512.h - the vector vocabulary of body_*.h in AVX-512; included several times.
  *
  * Included by one kernel file at a time, which is compiled with the flags of its tier. A vf is a
  * vector of f32, a vi the same bits as integers, a vd half a vector as f64. Operations that round
@@ -146,14 +146,24 @@ BT_INLINE double vd_sum(vd v)
 
 /* ---- Stored numbers ----------------------------------------------------------------------- */
 
+BT_INLINE __m128i load_128(const void *p)
+{
+    return _mm_loadu_si128((const __m128i *)p);
+}
+
+BT_INLINE __m256i load_256(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
 BT_INLINE vf vf_from_f16(const void *p)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_cvtph_ps(load_256(p));
 }
 
 BT_INLINE vf vf_from_bf16(const void *p)
 {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    const __m512i wide = _mm512_cvtepu16_epi32(load_256(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
@@ -176,18 +186,18 @@ BT_INLINE void vf_to_bf16(void *p, vf v)
 
 BT_INLINE vf vf_from_u8(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_128(p)));
 }
 
 BT_INLINE vf vf_from_i8(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_128(p)));
 }
 
 /* 2^(e - 128) for LANES exponent bytes; below 2, denormals. */
 BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
 {
-    const __m512i   e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m512i   e = _mm512_cvtepu8_epi32(load_128(p));
     const __m512i   normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __m512i   small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
     const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
@@ -217,7 +227,7 @@ BT_INLINE vf vf_times_power_of_two(vf v, vf n) { return _mm512_scalef_ps(v, n); 
 /* table[v & 15], byte by byte; v < 128 */
 BT_INLINE vi vi_lookup(const uint8_t table[16], vi v)
 {
-    const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)table);
+    const __m128i row = load_128(table);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(row), v);
 }
 /* Four activation codes in every lane. */
