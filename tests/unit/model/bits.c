@@ -67,8 +67,10 @@ static void begin(runner *r)
 static void add(runner *r, uint32_t sequence, uint32_t position, uint32_t n, bool logits)
 {
     const uint32_t index = r->step.n_sequences++;
-    r->sequences[index] = (bt_step_sequence){ r->step.n_rows, n, position, r->pages[sequence],
-                                              PAGES };
+    r->sequences[index] = (bt_step_sequence){ .row_first = r->step.n_rows, .n_rows = n,
+                                              .position = position,
+                                              .pages = r->pages[sequence],
+                                              .n_pages = PAGES };
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = r->step.n_rows++;
         r->tokens[row] = ((position + i) * 37 + sequence * 11) % TINY_VOCAB;
