@@ -327,10 +327,9 @@ void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
  * that the worker does not run dry. */
-static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job, size_t size)
+static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
 {
-    job->credit_owed += size;
-    if (job->credit_owed < job->asked.credit / 4) {
+    if (job->credit_owed == 0 || job->credit_owed < job->asked.credit / 4) {
         return;
     }
     const bt_wire_credit m = { .bytes = job->credit_owed };
@@ -384,7 +383,8 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
         job->rows_ms = job->news_ms;
     }
     job->report.bytes += (uint64_t)m.k.size + m.v.size;
-    give_credit(peer, job, frame->size);
+    job->credit_owed += frame->size;
+    give_credit(peer, job);
     return BT_OK;
 }
 
@@ -532,6 +532,9 @@ void bt_handoff_jobs_tick(bt_handoff_peer *peer)
         bt_handoff_job *job = find_overdue(peer, &link.peer_load, &why);
         if (!job) {
             bt_handoff_jobs_send(peer);
+            for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+                give_credit(peer, j);   /* should it have failed before */
+            }
         }
         (void)pthread_mutex_unlock(&peer->owner->lock);
         if (!job) {

@@ -297,6 +297,10 @@ static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
         if (s == BT_OK) {
             s = take_frame(peer, &frame, err);
         }
+        if (stopping(peer)) {
+            /* stop() closes links that it can see; this one may have become ready behind it. */
+            s = bt_fail(err, BT_E_CLOSED, "the server is shutting down");
+        }
         if (s != BT_OK && s != BT_E_AGAIN) {
             return;
         }

@@ -24,7 +24,8 @@ void bt_handoff_guest_error(bt_handoff_guest *g, uint32_t stream, const bt_error
     atomic_fetch_add(&g->worker->n_errors, 1);
     if (bt_wire_error_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_ERROR, stream, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s error not sent: %s", g->name, err.text);
+        /* The server would wait for rows; the end of the connection tells it as well. */
+        bt_link_close(g->link, err.text);
     }
 }
 
@@ -170,11 +171,13 @@ static void send_piece(bt_handoff_guest *g, bt_handoff_push *u, const bt_bulk *b
         return;
     }
     u->n_queued--;
-    /* A dropped stream is cancelled already; anything else is the end of the connection, which the
-     * reader sees too. */
     u->cancelled = true;
     if (s != BT_E_CANCELLED) {
+        /* Not a dropped stream: the end of the connection, and if it is not yet, it is now. */
         g->closing = true;
+        (void)pthread_mutex_unlock(&g->lock);
+        bt_link_close(g->link, err.text);
+        (void)pthread_mutex_lock(&g->lock);
     }
 }
 

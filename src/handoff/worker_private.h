@@ -30,7 +30,7 @@ enum {
     BT_HANDOFF_PEERS_DEFAULT = 16
 };
 
-/* When the link is behind, a run of complete positions is cut into pieces of at most this many bytes
+/* When the link is behind, a run of complete positions is cut into pieces of at most so many bytes
  * and tokens, so that CHUNKs keep coming and a lost connection costs little. */
 #define BT_HANDOFF_SEGMENT_BYTES  (4u << 20)
 #define BT_HANDOFF_SEGMENT_TOKENS 256u
