@@ -83,9 +83,6 @@ static void poll_events(bt_handoff_push *u)
 {
     bt_handoff_guest *g = u->guest;
     bt_event event;
-    if (!u->request || u->ended) {
-        return;
-    }
     while (bt_request_wait(u->request, 0, &event) == BT_OK) {
         if (event.kind == BT_EVENT_BEGIN) {
             bt_request_stats stats;
@@ -201,10 +198,13 @@ static bool poll_all(bt_handoff_guest *g)
 {
     bool ending = false;
     for (bt_handoff_push *u = g->pushes; u; u = u->next) {
+        if (!u->request || u->ended) {
+            continue;
+        }
         (void)pthread_mutex_unlock(&g->lock);
         poll_events(u);
         (void)pthread_mutex_lock(&g->lock);
-        ending |= u->request && !u->ended && (u->committed || u->cancelled);
+        ending |= !u->ended && (u->committed || u->cancelled);
     }
     return ending;
 }
