@@ -176,8 +176,9 @@ static void fill(float *to, size_t n, float size)
 /* Largest error of encoding, as a fraction of the largest magnitude R = 1.5 size. Numbers: half of
  * the last bit. Codes around zero: one whole step, R over the codes of one side, at their short
  * end; codes above a minimum: half a step of the range 2 R; tables: half of the widest gap (MXFP4:
- * 2 of at least 10), or what lies beyond the shorter end. Scales add 2^-11 where they are f16, and half
- * a unit of their field in K types: times code_max steps for the scale, once for the minimum. */
+ * 2 of at least 10), or what lies beyond the shorter end. Scales add 2^-11 where they are f16, and
+ * half a unit of their field in K types: times code_max steps for the scale, once for the minimum.
+ */
 static void encoding_errs_by_less_than_a_step(void **state)
 {
     (void)state;
