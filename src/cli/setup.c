@@ -13,9 +13,9 @@ const bt_option bt_setup_option_table[] = {
     { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
       "GGUF file (default: the model cached by `make demo`)", false },
     { "Machine", "-t, --threads", "N", "THREADS", BT_OPT_U32, AT(n_threads),
-      "threads for decoding (default: all cores)", false },
+      "threads for decoding (default: all cores)", false, 0, 1024 },
     { "Machine", "-tb, --threads-batch", "N", "THREADS_BATCH", BT_OPT_U32, AT(n_threads_batch),
-      "threads for prefill (default: as --threads)", false },
+      "threads for prefill (default: as --threads)", false, 0, 1024 },
     { "Machine", "--isa", "TIER", "ISA", BT_OPT_TEXT, AT(isa),
       "ref, avx2, avx512, avx512vnni, neon ... (default: the best of this machine)", false },
     { "Machine", "--no-repack", NULL, "NO_REPACK", BT_OPT_FLAG, AT(no_repack),
@@ -66,7 +66,8 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
         return true;
     }
     bt_cli_say_error("no model: give one with -m FILE.gguf, or run `tools/get-model.sh` in the "
-                     "source tree, which puts SmolLM2-135M-Instruct (94 MiB) into %s", s->path);
+                     "source tree, which puts SmolLM2-135M-Instruct (94 MiB) into %s",
+                     s->path[0] ? s->path : "the cache folder under HOME, which is not set");
     return false;
 }
 
@@ -102,6 +103,21 @@ static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_er
         }
     }
     *ret_device = device;
+    return true;
+}
+
+bool bt_setup_check(const bt_setup_options *o)
+{
+    bt_setup s = { 0 };
+    bt_error err = { 0 };
+    if (!choose_model(o, &s)) {
+        return false;
+    }
+    if (bt_gguf_open(s.path, &s.file, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    bt_gguf_close(s.file);
     return true;
 }
 

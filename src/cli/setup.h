@@ -32,6 +32,9 @@ typedef struct {
     char          path[1024];
 } bt_setup;
 
+/* Whether there is a model and it is a file of the right kind, said at once instead of after
+ * loading; false: said why. */
+bool bt_setup_check(const bt_setup_options *o);
 /* Without -m: the cached model of `make demo`, or an error that says how to get one. */
 bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup);
 void bt_setup_close(bt_setup *s);

@@ -14,7 +14,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "cli/setup.h"
+#include "serve/access.h"
 #include "serve/server.h"
 
 enum {
@@ -53,7 +55,7 @@ static const bt_option serving_table[] = {
     { "Serving", "-a, --alias", "NAME", "ALIAS", BT_OPT_TEXT, AT(alias),
       "the model's name in answers (default: its file name)", false },
     { "Serving", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
-      "requests answered at once (default: 4)", false },
+      "requests answered at once (default: 4)", false, 1, BT_PARALLEL_MAX },
     { "Serving", "--queue", "N", "QUEUE", BT_OPT_U32, AT(queue_max),
       "requests that wait for a place; more are told 429 (default: 128)", false },
     { "Serving", "--threads-http", "N", "THREADS_HTTP", BT_OPT_U32, AT(n_connections),
@@ -79,11 +81,11 @@ static const bt_option serving_table[] = {
 static const bt_option context_table[] = {
     { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
       "KV positions, shared by all requests; 0: what the model was trained for, as far as half "
-      "of the free memory goes (default: 0)", false },
+      "of the free memory goes (default: 0)", false, 0, BT_CONTEXT_MAX },
     { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens of all requests in a step (default: 2048)", false },
+      "tokens of all requests in a step (default: 2048)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step (default: 512)", false },
+      "tokens of one prompt in a step (default: 512)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -95,7 +97,7 @@ static const bt_option prefill_table[] = {
     { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
       AT(workers), "workers that prefill for this server (default: none)", false },
     { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in flight per worker (default: what it offers)", false },
+      "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
     { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
       AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
     { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
@@ -112,26 +114,26 @@ static const bt_option prefill_table[] = {
 static const bt_option sampling_table[] = {
     { "Sampling, when a request does not say", "-n, --predict, --n-predict", "N", "N_PREDICT",
       BT_OPT_I32, AT(n_predict), "tokens to generate; -1: until the context is full (default: -1)",
-      false },
+      false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--temp, --temperature", "X", "TEMP", BT_OPT_F32,
-      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false },
+      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false, 0, 100 },
     { "Sampling, when a request does not say", "--top-k", "N", "TOP_K", BT_OPT_I32,
-      AT(sampling.top_k), "0: off (default: 40)", false },
+      AT(sampling.top_k), "0: off (default: 40)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--top-p", "X", "TOP_P", BT_OPT_F32,
-      AT(sampling.top_p), "1: off (default: 0.95)", false },
+      AT(sampling.top_p), "1: off (default: 0.95)", false, 0, 1 },
     { "Sampling, when a request does not say", "--min-p", "X", "MIN_P", BT_OPT_F32,
-      AT(sampling.min_p), "0: off (default: 0.05)", false },
+      AT(sampling.min_p), "0: off (default: 0.05)", false, 0, 1 },
     { "Sampling, when a request does not say", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed),
-      "-1: random (default: -1)", false },
+      "-1: random (default: -1)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--repeat-penalty", "X", "REPEAT_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false },
+      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false, 0.01, 100 },
     { "Sampling, when a request does not say", "--repeat-last-n", "N", "REPEAT_LAST_N",
       BT_OPT_I32, AT(sampling.penalty_last_n),
-      "tokens that penalties look back; -1: all (default: 64)", false },
+      "tokens that penalties look back; -1: all (default: 64)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--presence-penalty", "X", "PRESENCE_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false },
+      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false, -100, 100 },
     { "Sampling, when a request does not say", "--frequency-penalty", "X", "FREQUENCY_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false },
+      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false, -100, 100 },
     { 0 }
 };
 
@@ -398,6 +400,9 @@ static int serve(state *s)
         .n_predict = o->n_predict,
         .policy = strcmp(o->policy, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK,
     };
+    if (!bt_setup_check(&o->setup)) {
+        return 1;
+    }
     if (!catch_signals()) {
         return bt_cli_say_error("no pipe for signals: %s", strerror(errno));
     }
@@ -406,6 +411,10 @@ static int serve(state *s)
     }
     printf("listening on http://%s\n", bt_server_address(s->server));
     (void)fflush(stdout);
+    if (!o->api_keys && !o->api_key_file && !bt_access_is_local(bt_server_address(s->server))) {
+        bt_log(BT_LOG_WARN, "anyone who reaches %s may use this server: give --api-key or "
+               "--api-key-file, or --host 127.0.0.1", bt_server_address(s->server));
+    }
     if (pthread_create(&loader, NULL, load, s) != 0) {
         bt_server_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");

@@ -30,6 +30,7 @@ typedef struct {
     size_t         offset;     /* into the verb's options struct */
     const char    *help;       /* one sentence with default and unit */
     bool           negatable;
+    double         low, high;  /* numbers allowed, both included; 0, 0: all of the kind */
 } bt_option;
 
 #define BT_OPTION_TABLES_MAX 6

@@ -78,7 +78,7 @@ static uint64_t window_of(const bt_handoff_peer *peer)
     }
     bt_link_stats link;
     bt_link_stats_get(peer->link, &link);
-    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms;
+    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms_min;
     return path > BT_HANDOFF_WINDOW_MAX   ? BT_HANDOFF_WINDOW_MAX
            : path > BT_HANDOFF_WINDOW_MIN ? (uint64_t)path
                                           : BT_HANDOFF_WINDOW_MIN;
@@ -213,6 +213,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.n_remote = job->complete - job->first;
     job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
     job->report.total_ms = bt_clock_ms() - job->start_ms;
+    job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
     bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
     bt_handoff_job_destroy(job);
 }
