@@ -137,7 +137,7 @@ static bt_status take_reject(const bt_frame *frame, bt_error *err)
         return bt_fail(err, status, "the worker refused: %s", sentence);
     }
     /* What a person needs comes first: reports have room for less than all of it. */
-    return bt_fail(err, BT_E_REFUSED, "%s ('%s' is %.10s here, %.10s there)", sentence, field, ours,
+    return bt_fail(err, BT_E_REFUSED, "%s ('%s' is %s here and %s there)", sentence, field, ours,
                    theirs);
 }
 
