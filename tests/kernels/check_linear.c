@@ -194,7 +194,8 @@ static double half_step(const float *x, uint32_t i)
     for (int j = 0; j < BT_ACT_PART; j++) {
         largest = fabsf(part[j]) > largest ? fabsf(part[j]) : largest;
     }
-    return largest < 0x1p-100f ? largest : largest / 127.0 * (0.5 + 127 * gamma_of(4));
+    return largest < 0x1p-100f ? largest
+                               : largest / BT_ACT_CODE_MAX_LEAST * (0.5 + 127 * gamma_of(4));
 }
 
 static void check_output(const linear_case *c, const bt_cpu_kernels *k, const float *weights,
@@ -298,6 +299,28 @@ static void check_invariance(const linear_case *c, const bt_cpu_kernels *k)
     guarded_free(&y);
 }
 
+/* Tiers with the same layout do the same operations: the same bits (docs/quants.md, 8). */
+static void check_other_tiers(const linear_case *c, const bt_cpu_kernels *k)
+{
+    const size_t n = (size_t)c->n_out * c->n_rows;
+    guarded      mine = guarded_alloc(sizeof(float) * n), theirs = guarded_alloc(mine.size);
+
+    run(c, k, 0, c->n_rows, 0, c->n_out, true, false, mine.data);
+    for (int isa = BT_ISA_REF + 1; isa < BT_ISA_COUNT; isa++) {
+        const bt_cpu_kernels *other = bt_cpu_kernels_get((bt_isa)isa);
+        if (!other || other->layout_of(c->type, true) != c->m.layout) {
+            continue;
+        }
+        run(c, other, 0, c->n_rows, 0, c->n_out, true, false, theirs.data);
+        if (memcmp(mine.data, theirs.data, mine.size) != 0) {
+            check_failed("%s: differs from tier %s", bt_type_find(c->type)->name,
+                         bt_isa_name(other->isa));
+        }
+    }
+    guarded_free(&mine);
+    guarded_free(&theirs);
+}
+
 void check_linear(const bt_cpu_kernels *k)
 {
     /* Shapes with one row, odd tiles, partial strips and panels, and more inputs than one span. */
@@ -317,6 +340,9 @@ void check_linear(const bt_cpu_kernels *k)
                 if ((repack || s % 4 == 1) && case_make(&c, k, repack != 0)) {
                     check_values(&c, k);
                     check_invariance(&c, k);
+                    if (c.m.layout != 0) {
+                        check_other_tiers(&c, k);
+                    }
                     case_done(&c);
                 }
             }
