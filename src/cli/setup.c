@@ -1,11 +1,13 @@
 #include "cli/setup.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "handoff/prefill.h"
 
 #define AT(field) offsetof(bt_setup_options, field)
 
@@ -155,10 +157,29 @@ bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type
 {
     const bt_type_info *info = bt_type_find_name(name);
     if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
+        bt_cli_usage_error("%s is '%.60s', but a cache is f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 "
+                           "or q4_0", option, name);
         return false;
     }
     *ret_type = info->id;
+    return true;
+}
+
+bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    if (strcmp(text, "auto") == 0) {
+        *ret_tokens = BT_PREFILL_MIN_AUTO;
+        return true;
+    }
+    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
+        bt_cli_usage_error("--prefill-min-tokens is '%.60s', but must be a number of tokens or "
+                           "auto", text);
+        return false;
+    }
+    *ret_tokens = (uint32_t)v;
     return true;
 }
 

@@ -371,24 +371,6 @@ static int run_session(bt_run_session *s, bt_tokens *prompt)
 
 /* ---- options ---- */
 
-static bool read_min_tokens(const char *text, uint32_t *ret_value)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long v = strtoull(text, &end, 10);
-    if (strcmp(text, "auto") == 0) {
-        *ret_value = BT_PREFILL_MIN_AUTO;
-        return true;
-    }
-    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
-                           text);
-        return false;
-    }
-    *ret_value = (uint32_t)v;
-    return true;
-}
-
 /* 0, or the exit code of a usage error. */
 static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
 {
@@ -429,7 +411,7 @@ static int run(const void *given, int n_rest, char **rest)
     }
     if (!bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
         !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
-        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
         return 2;
     }
     o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */

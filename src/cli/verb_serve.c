@@ -24,7 +24,6 @@ enum {
     BATCH_DEFAULT = 2048,
     CHUNK_DEFAULT = 512,
     QUEUE_DEFAULT = 128,
-    CONTEXT_MIN = 512,                 /* -c 0 never chooses less */
     GRACE_DEFAULT_S = 10
 };
 
@@ -216,42 +215,28 @@ static const char *file_type_name(const bt_gguf *file)
     return "";
 }
 
-/* Physical memory, in bytes; 0 when the system does not tell. */
-static uint64_t memory_bytes(void)
+/* What `n_ctx` is, in words. */
+static void say_context(state *s, uint32_t n_ctx)
 {
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-}
-
-/* -c 0: the trained context, as long as its KV fits half of what the weights leave. */
-static uint32_t choose_context(state *s)
-{
-    const bt_model_config *c = bt_model_config_of(s->setup.model);
-    const uint32_t trained = c->n_ctx_train ? c->n_ctx_train : CONTEXT_MIN;
-    const uint64_t each = bt_model_kv_token_bytes(c, s->type_k, s->type_v);
-    const uint64_t memory = memory_bytes();
+    const uint32_t trained = bt_model_config_of(s->setup.model)->n_ctx_train;
     if (s->o->n_ctx > 0) {
         snprintf(s->context_reason, sizeof s->context_reason, "given");
-        return s->o->n_ctx;
-    }
-    const uint64_t free_bytes = memory > c->weight_bytes ? memory - c->weight_bytes : 0;
-    const uint64_t fits = each ? free_bytes / 2 / each : trained;
-    if (memory == 0 || fits >= trained) {
+    } else if (n_ctx >= trained) {
         snprintf(s->context_reason, sizeof s->context_reason, "what the model was trained for");
-        return trained;
+    } else {
+        snprintf(s->context_reason, sizeof s->context_reason, "half of the memory that the weights "
+                 "leave; the model was trained for %u", trained);
     }
-    snprintf(s->context_reason, sizeof s->context_reason,
-             "half of the memory that the weights leave; the model was trained for %u", trained);
-    const uint64_t whole_pages = fits / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
-    return whole_pages < CONTEXT_MIN ? CONTEXT_MIN : (uint32_t)whole_pages;
 }
 
 static bt_status open_engine(state *s, bt_error *err)
 {
     const options *o = s->o;
+    const uint32_t n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v);
+    say_context(s, n_ctx);
     const bt_engine_options engine = {
         .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
-        .n_parallel = o->n_parallel, .n_ctx = choose_context(s), .n_batch = o->n_batch,
+        .n_parallel = o->n_parallel, .n_ctx = n_ctx, .n_batch = o->n_batch,
         .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
         .queue_max = o->queue_max,
     };
@@ -439,46 +424,12 @@ static int serve(state *s)
 
 /* ---- options ---- */
 
-static bool find_type(const char *name, const char *option, bt_type *ret_type)
-{
-    const bt_type_info *info = bt_type_find_name(name);
-    if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
-        return false;
-    }
-    *ret_type = info->id;
-    return true;
-}
-
 static bool in_range(const char *name, uint32_t value, uint32_t min, uint32_t max)
 {
     if (value < min || value > max) {
         bt_cli_usage_error("%s is %u, but must be %u to %u", name, value, min, max);
         return false;
     }
-    return true;
-}
-
-static bool read_min_tokens(const char *text, uint32_t *ret_value)
-{
-    uint64_t value = 0;
-    if (strcmp(text, "auto") == 0) {
-        *ret_value = BT_PREFILL_MIN_AUTO;
-        return true;
-    }
-    for (const char *c = text; *c; c++) {
-        if (*c < '0' || *c > '9' || value > BT_CONTEXT_MAX) {
-            value = UINT64_MAX;
-            break;
-        }
-        value = value * 10 + (uint64_t)(*c - '0');
-    }
-    if (text[0] == '\0' || value > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
-                           text);
-        return false;
-    }
-    *ret_value = (uint32_t)value;
     return true;
 }
 
@@ -498,8 +449,9 @@ static int run(const void *given, int n_rest, char **rest)
         !in_range("--ctx-size", o.n_ctx, 0, BT_CONTEXT_MAX) ||
         !in_range("--batch-size", o.n_batch, 1, BT_STEP_ROWS_MAX) ||
         !in_range("--ubatch-size", o.chunk, 1, BT_STEP_ROWS_MAX) ||
-        !find_type(o.type_k, "-ctk", &s.type_k) || !find_type(o.type_v, "-ctv", &s.type_v) ||
-        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        !bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
+        !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
+        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
         return 2;
     }
     if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {
