@@ -4,9 +4,9 @@
  * scale = (largest magnitude of the 16) / c with c in 124 .. 127, and q is rounded to the nearest,
  * ties to even. c is the one that leaves the smallest squared error. Two scales instead of one cost
  * a few float operations per block, the choice of c nothing after the conversion; together they
- * take 40 % and more off the squared error (docs/quants.md). A part whose largest magnitude is below
- * 2^-100 counts as zero. A part with an infinity or a NaN gets the scale NaN, so that it cannot
- * pass for a number.
+ * take 40 % and more off the squared error (docs/quants.md). A part whose largest magnitude is
+ * below 2^-100 counts as zero. A part with an infinity or a NaN gets the scale NaN, so that it
+ * cannot pass for a number.
  *
  * A block fills one cache line.
  */
