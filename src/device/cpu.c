@@ -46,38 +46,6 @@ static void *buffer_map(bt_device *base, bt_buffer b)
 
 /* ---- weights ---- */
 
-static bt_status check_source(const bt_weight_source *s, bt_error *err)
-{
-    const bt_type_info *type = bt_type_find((uint32_t)s->type);
-    uint64_t row_bytes;
-    size_t size;
-    if (!type || !type->can_decode) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' is of type %s, which cannot be read",
-                       s->name, type ? type->name : "unknown");
-    }
-    if (s->n_in == 0 || s->n_out == 0 || !bt_type_row_bytes(type, s->n_in, &row_bytes) ||
-        !bt_size_mul((size_t)row_bytes, s->n_out, &size) || size != s->size_bytes) {
-        return bt_fail(err, BT_E_BADFILE,
-                       "tensor '%s': %u x %u values of type %s are not %zu bytes", s->name, s->n_in,
-                       s->n_out, type->name, s->size_bytes);
-    }
-    return BT_OK;
-}
-
-static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_error *err)
-{
-    w->kind = BT_CPU_VECTOR;
-    w->vector = bt_alloc_aligned(BT_MEM_weights, 64, s->n_in * sizeof(float));
-    if (!w->vector) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for tensor '%s'", s->name);
-    }
-    if (bt_type_decode(s->type, s->rows, w->vector, s->n_in) != BT_OK) {
-        bt_free_aligned(w->vector);
-        return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' cannot be decoded", s->name);
-    }
-    return BT_OK;
-}
-
 static bt_status has_room(bt_cpu_device *d, bt_error *err)
 {
     if (d->n_weights < d->weights_capacity) {
@@ -100,18 +68,9 @@ static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weig
                              bt_error *err)
 {
     bt_cpu_device *d = cpu(base);
-    bt_cpu_weight w = { .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .rows = s->rows };
-    BT_TRY(check_source(s, err));
+    bt_cpu_weight w;
     BT_TRY(has_room(d, err));
-    if (s->as_table) {
-        w.kind = BT_CPU_TABLE;
-    } else if (s->n_out == 1) {
-        BT_TRY(load_vector(&w, s, err));
-    } else {
-        w.kind = BT_CPU_MATRIX;
-        BT_TRY(bt_cpu_matrix_init(&w.matrix, d->kernels, s->type, s->n_out, s->n_in, s->rows,
-                                  d->repack, err));
-    }
+    BT_TRY(bt_cpu_weight_make(d, s, &w, err));
     d->weights[d->n_weights++] = w;
     ret->id = d->n_weights;
     return BT_OK;
@@ -125,8 +84,9 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
     }
     const bt_cpu_weight *x = bt_cpu_weight_of(d, w);
     *ret = (bt_weight_shape){
-        .n_in = x->n_in, .n_out = x->n_out, .type = x->type,
-        .mapped = x->kind == BT_CPU_TABLE || (x->kind == BT_CPU_MATRIX && !x->matrix.owned)
+        .n_in = x->n_in, .n_out = x->n_out, .n_slices = x->n_slices, .type = x->type,
+        .mapped = x->kind == BT_CPU_TABLE ||
+                  ((x->kind == BT_CPU_MATRIX || x->kind == BT_CPU_EXPERTS) && !x->matrix.owned)
     };
     return BT_OK;
 }

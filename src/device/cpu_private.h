@@ -26,14 +26,17 @@ enum {
 
 /* ---- weights and memory ---- */
 
-typedef enum { BT_CPU_MATRIX, BT_CPU_VECTOR, BT_CPU_TABLE } bt_cpu_weight_kind;
+typedef enum {
+    BT_CPU_MATRIX, BT_CPU_EXPERTS, BT_CPU_VECTOR, BT_CPU_TABLE, BT_CPU_TAPS
+} bt_cpu_weight_kind;
 
 typedef struct {
     bt_cpu_weight_kind kind;
     bt_type       type;
-    uint32_t      n_in, n_out;
-    bt_cpu_matrix matrix;
-    float        *vector;            /* [n_in] */
+    uint32_t      n_in, n_out, n_slices;
+    bt_cpu_matrix matrix;            /* of EXPERTS the first slice */
+    size_t        slice_bytes;       /* from one slice to the next */
+    float        *vector;            /* [n_in]; of TAPS [n_in][n_out] */
     const void   *rows;              /* of a table: as in the file */
 } bt_cpu_weight;
 
@@ -99,6 +102,9 @@ typedef struct {
     uint32_t    n_vocab;             /* tokens below it have a row in every table */
     uint32_t    n_layers;            /* layers with keys, highest + 1 */
     uint32_t    k_dim[BT_LAYERS_MAX], v_dim[BT_LAYERS_MAX];
+    uint32_t    n_state_layers;      /* layers with a state, highest + 1 */
+    bt_state_layer state[BT_LAYERS_MAX];           /* shapes; offsets are the step's */
+    uint64_t    scan_at, experts_at; /* in every thread's own scratch */
     bt_cpu_list few, many;
     atomic_uint *next;               /* [n_stages of the longer list] counters of TASKS */
 } bt_cpu_plan;
@@ -128,6 +134,11 @@ bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_pl
 bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
                            uint32_t n_logit_rows, bt_error *err);
 void      bt_cpu_plan_destroy(bt_cpu_plan *p);
+
+bt_status bt_cpu_weight_make(const bt_cpu_device *d, const bt_weight_source *s,
+                             bt_cpu_weight *ret_weight, bt_error *err);
+/* One expert's matrix; borrows the weight. */
+bt_cpu_matrix bt_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice);
 
 static inline const bt_cpu_weight *bt_cpu_weight_of(const bt_cpu_device *d, bt_weight w)
 {
@@ -204,6 +215,21 @@ void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_
 void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
 void bt_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o);
 void bt_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o);
+void bt_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                           const bt_op_short_conv *o);
+void bt_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                           const bt_op_delta_scan *o);
+void bt_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_route *o);
+void bt_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                              const bt_op_expert_linear *o);
+void bt_cpu_run_mul(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_mul *o);
+void bt_cpu_run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_combine *o);
+/* Bytes of a thread's scratch that the op needs for n_rows rows. */
+uint64_t bt_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o,
+                              uint32_t n_rows);
+/* The step has states that fit the plan. */
+bt_status bt_cpu_check_states(const bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
+                              bt_error *err);
 void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o);
 /* Everything else. */
 void bt_cpu_run_small(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op);
