@@ -19,7 +19,6 @@ import subprocess
 import sys
 
 TIERS = ["ref", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm"]
-FAMILIES = ["llama", "qwen2", "qwen3", "gemma3"]
 
 
 def nmse(ours, reference):
