@@ -28,5 +28,6 @@ bt_status bt_model_family_find(const char *name, const bt_model_family **ret_fam
 
 const char *bt_model_families(void)
 {
-    return "llama, qwen2, qwen3, gemma3, qwen3moe, qwen35, qwen35moe, qwen3next";    /* a test compares it with the table */
+    /* A test compares it with the table. */
+    return "llama, qwen2, qwen3, gemma3, qwen3moe, qwen35, qwen35moe, qwen3next";
 }

@@ -241,8 +241,9 @@ static inline void step_add(bench_step *s, uint32_t number, uint32_t position, u
     for (uint32_t i = 0; i < PAGES_EACH; i++) {
         s->pages[index][i] = (i * 7 + 3) % PAGES_EACH * SEQUENCES_MAX + number;
     }
-    s->sequences[index] = (bt_step_sequence){ s->step.n_rows, n, position, s->pages[index],
-                                              PAGES_EACH };
+    s->sequences[index] = (bt_step_sequence){ .row_first = s->step.n_rows, .n_rows = n,
+                                              .position = position, .pages = s->pages[index],
+                                              .n_pages = PAGES_EACH };
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = s->step.n_rows++;
         s->tokens[row] = (number * 31 + (position + i) * 13) % VOCAB;
