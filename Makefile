@@ -16,8 +16,8 @@ deps:
 	@tools/deps.sh
 
 build: deps
-	@cmake --preset release -DCMAKE_BUILD_TYPE=Release > $(BUILD).log 2>&1 || \
-	  { mkdir -p build; cmake --preset release; }
+	@mkdir -p build
+	@cmake --preset release > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	cmake --build $(BUILD) --target baton -j $(JOBS)
 
 model: deps

@@ -49,6 +49,8 @@ the hundredths lost between the marks. The record is a zero, written in 1998, un
 QUESTION = ("Here is a text.\n\n" + STORY +
             "\n\nIn three short sentences: what does the text say about handing over?")
 
+READY_SECONDS = 120
+
 children = []
 
 
@@ -101,11 +103,16 @@ def tail_of(path):
         return "".join(file.readlines()[-15:])
 
 
+def clean_environment():
+    """Without options from variables: a BATON_API_KEY of the user would lock the demo out."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("BATON_", "LLAMA_ARG_"))}
+
+
 def start(name, command, folder):
     """Starts a process and returns it with the port it says it listens on."""
     path = os.path.join(folder, name + ".log")
     child = subprocess.Popen(command, stdout=open(path, "wb"), stderr=subprocess.STDOUT,
-                             stdin=subprocess.DEVNULL)
+                             stdin=subprocess.DEVNULL, env=clean_environment())
     child.log = path
     children.append(child)
     deadline = time.monotonic() + 120
@@ -128,7 +135,8 @@ def request(port, method, path, body=None):
 
 
 def wait_until_ready(server, port, worker):
-    while True:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
         for child in (server, worker):
             if child.poll() is not None:
                 raise Failure(f"a process ended with {child.returncode}:\n{tail_of(child.log)}")
@@ -138,10 +146,15 @@ def wait_until_ready(server, port, worker):
         except OSError:
             pass
         time.sleep(0.1)
+    raise Failure(f"server and worker did not find each other within {READY_SECONDS} s:\n"
+                  f"{tail_of(server.log)}{tail_of(worker.log)}")
 
 
 def worker_ready(port):
-    answer = json.load(request(port, "GET", "/v1/prefill"))
+    response = request(port, "GET", "/v1/prefill")
+    if response.status != 200:
+        raise Failure(f"GET /v1/prefill: HTTP {response.status} {response.read().decode()}")
+    answer = json.load(response)
     return any(w.get("state") == "ready" for w in answer.get("workers", []))
 
 
@@ -175,7 +188,8 @@ def local_tokens(baton, model, port, n):
     ids = json.load(request(port, "POST", "/tokenize", {
         "content": prompt, "add_special": True, "parse_special": True}))["tokens"]
     run = subprocess.run([baton, "run", "-m", model, "--tokens", ",".join(map(str, ids)), "-n",
-                          str(n), "--temp", "0", "--json"], capture_output=True, text=True)
+                          str(n), "--temp", "0", "--json"], capture_output=True, text=True,
+                         env=clean_environment())
     if run.returncode != 0:
         raise Failure(f"baton run ended with {run.returncode}: {run.stderr.strip()}")
     return json.loads(run.stdout)["tokens"]

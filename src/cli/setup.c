@@ -1,11 +1,13 @@
 #include "cli/setup.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "handoff/prefill.h"
 
 #define AT(field) offsetof(bt_setup_options, field)
 
@@ -13,9 +15,9 @@ const bt_option bt_setup_option_table[] = {
     { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
       "GGUF file (default: the model cached by `make demo`)", false },
     { "Machine", "-t, --threads", "N", "THREADS", BT_OPT_U32, AT(n_threads),
-      "threads for decoding (default: all cores)", false },
+      "threads for decoding (default: all cores)", false, 0, 1024 },
     { "Machine", "-tb, --threads-batch", "N", "THREADS_BATCH", BT_OPT_U32, AT(n_threads_batch),
-      "threads for prefill (default: as --threads)", false },
+      "threads for prefill (default: as --threads)", false, 0, 1024 },
     { "Machine", "--isa", "TIER", "ISA", BT_OPT_TEXT, AT(isa),
       "ref, avx2, avx512, avx512vnni, neon ... (default: the best of this machine)", false },
     { "Machine", "--no-repack", NULL, "NO_REPACK", BT_OPT_FLAG, AT(no_repack),
@@ -66,7 +68,8 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
         return true;
     }
     bt_cli_say_error("no model: give one with -m FILE.gguf, or run `tools/get-model.sh` in the "
-                     "source tree, which puts SmolLM2-135M-Instruct (94 MiB) into %s", s->path);
+                     "source tree, which puts SmolLM2-135M-Instruct (94 MiB) into %s",
+                     s->path[0] ? s->path : "the cache folder under HOME, which is not set");
     return false;
 }
 
@@ -105,6 +108,21 @@ static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_er
     return true;
 }
 
+bool bt_setup_check(const bt_setup_options *o)
+{
+    bt_setup s = { 0 };
+    bt_error err = { 0 };
+    if (!choose_model(o, &s)) {
+        return false;
+    }
+    if (bt_gguf_open(s.path, &s.file, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    bt_gguf_close(s.file);
+    return true;
+}
+
 bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup)
 {
     bt_setup s = { 0 };
@@ -139,10 +157,29 @@ bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type
 {
     const bt_type_info *info = bt_type_find_name(name);
     if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
+        bt_cli_usage_error("%s is '%.60s', but a cache is f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 "
+                           "or q4_0", option, name);
         return false;
     }
     *ret_type = info->id;
+    return true;
+}
+
+bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    if (strcmp(text, "auto") == 0) {
+        *ret_tokens = BT_PREFILL_MIN_AUTO;
+        return true;
+    }
+    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
+        bt_cli_usage_error("--prefill-min-tokens is '%.60s', but must be a number of tokens or "
+                           "auto", text);
+        return false;
+    }
+    *ret_tokens = (uint32_t)v;
     return true;
 }
 

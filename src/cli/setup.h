@@ -32,11 +32,16 @@ typedef struct {
     char          path[1024];
 } bt_setup;
 
+/* Whether there is a model and it is a file of the right kind, said at once instead of after
+ * loading; false: said why. */
+bool bt_setup_check(const bt_setup_options *o);
 /* Without -m: the cached model of `make demo`, or an error that says how to get one. */
 bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup);
 void bt_setup_close(bt_setup *s);
 /* The type of a KV cache by name; false: said on standard error, naming `option`. */
 bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type);
+/* --prefill-min-tokens: a number of tokens or "auto" (BT_PREFILL_MIN_AUTO); false: said why not. */
+bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens);
 /* Positions for `wanted` 0: what the model was trained for, as far as half of the memory that the
  * weights leave goes; else `wanted`. */
 uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v);

@@ -49,7 +49,7 @@ static const bt_option prompt_table[] = {
     { "Prompt", "--chat-template", "NAME", "CHAT_TEMPLATE", BT_OPT_TEXT, AT(chat_template),
       "chat format by name, such as chatml, or template text (default: the model's)", false },
     { "Answer", "-n, --predict, --n-predict", "N", "N_PREDICT", BT_OPT_I32, AT(n_predict),
-      "tokens at most; -1: until the context is full (default: -1)", false },
+      "tokens at most; -1: until the context is full (default: -1)", false, -1, INT32_MAX },
     { "Answer", "--ignore-eos", NULL, NULL, BT_OPT_FLAG, AT(ignore_eos),
       "never draw a token that ends the answer", false },
     { "Answer", "--stop", "TEXT", NULL, BT_OPT_TEXT, AT(stop), "ends the answer; not shown",
@@ -65,37 +65,37 @@ static const bt_option prompt_table[] = {
 
 static const bt_option sampling_table[] = {
     { "Sampling", "--temp, --temperature", "X", "TEMP", BT_OPT_F32, AT(sampling.temperature),
-      "0: always the most likely token (default: 0.8)", false },
+      "0: always the most likely token (default: 0.8)", false, 0, 100 },
     { "Sampling", "--top-k", "N", "TOP_K", BT_OPT_I32, AT(sampling.top_k),
-      "0: off (default: 40)", false },
+      "0: off (default: 40)", false, -1, INT32_MAX },
     { "Sampling", "--top-p", "X", "TOP_P", BT_OPT_F32, AT(sampling.top_p),
-      "1: off (default: 0.95)", false },
+      "1: off (default: 0.95)", false, 0, 1 },
     { "Sampling", "--min-p", "X", "MIN_P", BT_OPT_F32, AT(sampling.min_p),
-      "0: off (default: 0.05)", false },
+      "0: off (default: 0.05)", false, 0, 1 },
     { "Sampling", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed), "-1: random (default: -1)",
-      false },
+      false, -1, INT32_MAX },
     { "Sampling", "--repeat-penalty", "X", "REPEAT_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_repeat), "1: off (default: 1)", false },
+      AT(sampling.penalty_repeat), "1: off (default: 1)", false, 0.01, 100 },
     { "Sampling", "--repeat-last-n", "N", "REPEAT_LAST_N", BT_OPT_I32,
       AT(sampling.penalty_last_n), "tokens that penalties look back; -1: all (default: 64)",
-      false },
+      false, -1, INT32_MAX },
     { "Sampling", "--presence-penalty", "X", "PRESENCE_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_presence), "0: off (default: 0)", false },
+      AT(sampling.penalty_presence), "0: off (default: 0)", false, -100, 100 },
     { "Sampling", "--frequency-penalty", "X", "FREQUENCY_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_frequency), "0: off (default: 0)", false },
+      AT(sampling.penalty_frequency), "0: off (default: 0)", false, -100, 100 },
     { 0 }
 };
 
 static const bt_option context_table[] = {
     { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
       "KV positions; 0: what the model was trained for, as far as half of the free memory goes "
-      "(default: 0)", false },
+      "(default: 0)", false, 0, BT_CONTEXT_MAX },
     { "Context", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
-      "sequences at once (default: 1)", false },
+      "sequences at once (default: 1)", false, 1, BT_PARALLEL_MAX },
     { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens in a step (default: 2048)", false },
+      "tokens in a step (default: 2048)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step (default: 512)", false },
+      "tokens of one prompt in a step (default: 512)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -107,7 +107,7 @@ static const bt_option prefill_table[] = {
     { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
       AT(workers), "workers that prefill the prompt (default: none)", false },
     { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in flight per worker (default: what it offers)", false },
+      "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
     { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
       AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
     { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
@@ -206,19 +206,20 @@ static bool read_file(const char *path, bt_buf *to)
     }
     char part[16384];
     size_t n;
-    while ((n = fread(part, 1, sizeof part, file)) > 0) {
+    while (bt_buf_status(to) == BT_OK && (n = fread(part, 1, sizeof part, file)) > 0) {
         bt_buf_put(to, part, n);
     }
-    const bool failed = ferror(file) != 0;
+    const int failed = ferror(file) ? errno : 0;
     if (!standard) {
         (void)fclose(file);
     }
-    if (failed || bt_buf_status(to) != BT_OK) {
-        bt_cli_say_error("'%s' cannot be read, or is longer than %u bytes", path,
+    if (failed) {
+        bt_cli_say_error("'%s' cannot be read: %s", path, strerror(failed));
+    } else if (bt_buf_status(to) != BT_OK) {
+        bt_cli_say_error("'%s' is longer than %u bytes, or than memory allows", path,
                          BT_RENDERED_BYTES_MAX);
-        return false;
     }
-    return true;
+    return !failed && bt_buf_status(to) == BT_OK;
 }
 
 static bool parse_tokens(const char *list, bt_tokens *to)
@@ -323,6 +324,7 @@ static int show_answer(const bt_run_session *s, const bt_run_answer *a)
 {
     if (!s->o->json && a->tokens.count > 0) {
         putchar('\n');
+        (void)fflush(stdout);          /* before what goes to standard error */
     }
     if (a->finish == BT_FINISH_ERROR || a->status == BT_E_NOMEM) {
         return bt_cli_say_error("%s", a->message[0] ? a->message : "out of memory");
@@ -369,24 +371,6 @@ static int run_session(bt_run_session *s, bt_tokens *prompt)
 
 /* ---- options ---- */
 
-static bool read_min_tokens(const char *text, uint32_t *ret_value)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long v = strtoull(text, &end, 10);
-    if (strcmp(text, "auto") == 0) {
-        *ret_value = BT_PREFILL_MIN_AUTO;
-        return true;
-    }
-    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
-                           text);
-        return false;
-    }
-    *ret_value = (uint32_t)v;
-    return true;
-}
-
 /* 0, or the exit code of a usage error. */
 static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
 {
@@ -399,6 +383,12 @@ static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
     }
     if (o->chat && (o->raw || o->tokens)) {
         return bt_cli_usage_error("--chat excludes --raw and --tokens");
+    }
+    if (o->system && n_prompts > 0 && !o->chat) {
+        return bt_cli_usage_error("--system is a message of a conversation: add --chat");
+    }
+    if (o->key_file && !o->workers) {
+        return bt_cli_usage_error("--key-file is the key of prefill workers: add --prefill-device");
     }
     if (n_prompts == 0 && (o->json || o->raw)) {
         return bt_cli_usage_error("%s needs a prompt: -p TEXT, -f FILE or --tokens LIST",
@@ -421,7 +411,7 @@ static int run(const void *given, int n_rest, char **rest)
     }
     if (!bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
         !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
-        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
         return 2;
     }
     o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */

@@ -14,7 +14,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "cli/setup.h"
+#include "serve/access.h"
 #include "serve/server.h"
 
 enum {
@@ -22,7 +24,6 @@ enum {
     BATCH_DEFAULT = 2048,
     CHUNK_DEFAULT = 512,
     QUEUE_DEFAULT = 128,
-    CONTEXT_MIN = 512,                 /* -c 0 never chooses less */
     GRACE_DEFAULT_S = 10
 };
 
@@ -53,7 +54,7 @@ static const bt_option serving_table[] = {
     { "Serving", "-a, --alias", "NAME", "ALIAS", BT_OPT_TEXT, AT(alias),
       "the model's name in answers (default: its file name)", false },
     { "Serving", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
-      "requests answered at once (default: 4)", false },
+      "requests answered at once (default: 4)", false, 1, BT_PARALLEL_MAX },
     { "Serving", "--queue", "N", "QUEUE", BT_OPT_U32, AT(queue_max),
       "requests that wait for a place; more are told 429 (default: 128)", false },
     { "Serving", "--threads-http", "N", "THREADS_HTTP", BT_OPT_U32, AT(n_connections),
@@ -79,11 +80,11 @@ static const bt_option serving_table[] = {
 static const bt_option context_table[] = {
     { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
       "KV positions, shared by all requests; 0: what the model was trained for, as far as half "
-      "of the free memory goes (default: 0)", false },
+      "of the free memory goes (default: 0)", false, 0, BT_CONTEXT_MAX },
     { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens of all requests in a step (default: 2048)", false },
+      "tokens of all requests in a step (default: 2048)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step (default: 512)", false },
+      "tokens of one prompt in a step (default: 512)", false, 1, BT_STEP_ROWS_MAX },
     { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -95,7 +96,7 @@ static const bt_option prefill_table[] = {
     { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
       AT(workers), "workers that prefill for this server (default: none)", false },
     { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in flight per worker (default: what it offers)", false },
+      "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
     { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
       AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
     { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
@@ -112,26 +113,26 @@ static const bt_option prefill_table[] = {
 static const bt_option sampling_table[] = {
     { "Sampling, when a request does not say", "-n, --predict, --n-predict", "N", "N_PREDICT",
       BT_OPT_I32, AT(n_predict), "tokens to generate; -1: until the context is full (default: -1)",
-      false },
+      false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--temp, --temperature", "X", "TEMP", BT_OPT_F32,
-      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false },
+      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false, 0, 100 },
     { "Sampling, when a request does not say", "--top-k", "N", "TOP_K", BT_OPT_I32,
-      AT(sampling.top_k), "0: off (default: 40)", false },
+      AT(sampling.top_k), "0: off (default: 40)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--top-p", "X", "TOP_P", BT_OPT_F32,
-      AT(sampling.top_p), "1: off (default: 0.95)", false },
+      AT(sampling.top_p), "1: off (default: 0.95)", false, 0, 1 },
     { "Sampling, when a request does not say", "--min-p", "X", "MIN_P", BT_OPT_F32,
-      AT(sampling.min_p), "0: off (default: 0.05)", false },
+      AT(sampling.min_p), "0: off (default: 0.05)", false, 0, 1 },
     { "Sampling, when a request does not say", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed),
-      "-1: random (default: -1)", false },
+      "-1: random (default: -1)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--repeat-penalty", "X", "REPEAT_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false },
+      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false, 0.01, 100 },
     { "Sampling, when a request does not say", "--repeat-last-n", "N", "REPEAT_LAST_N",
       BT_OPT_I32, AT(sampling.penalty_last_n),
-      "tokens that penalties look back; -1: all (default: 64)", false },
+      "tokens that penalties look back; -1: all (default: 64)", false, -1, INT32_MAX },
     { "Sampling, when a request does not say", "--presence-penalty", "X", "PRESENCE_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false },
+      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false, -100, 100 },
     { "Sampling, when a request does not say", "--frequency-penalty", "X", "FREQUENCY_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false },
+      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false, -100, 100 },
     { 0 }
 };
 
@@ -214,42 +215,28 @@ static const char *file_type_name(const bt_gguf *file)
     return "";
 }
 
-/* Physical memory, in bytes; 0 when the system does not tell. */
-static uint64_t memory_bytes(void)
+/* What `n_ctx` is, in words. */
+static void say_context(state *s, uint32_t n_ctx)
 {
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-}
-
-/* -c 0: the trained context, as long as its KV fits half of what the weights leave. */
-static uint32_t choose_context(state *s)
-{
-    const bt_model_config *c = bt_model_config_of(s->setup.model);
-    const uint32_t trained = c->n_ctx_train ? c->n_ctx_train : CONTEXT_MIN;
-    const uint64_t each = bt_model_kv_token_bytes(c, s->type_k, s->type_v);
-    const uint64_t memory = memory_bytes();
+    const uint32_t trained = bt_model_config_of(s->setup.model)->n_ctx_train;
     if (s->o->n_ctx > 0) {
         snprintf(s->context_reason, sizeof s->context_reason, "given");
-        return s->o->n_ctx;
-    }
-    const uint64_t free_bytes = memory > c->weight_bytes ? memory - c->weight_bytes : 0;
-    const uint64_t fits = each ? free_bytes / 2 / each : trained;
-    if (memory == 0 || fits >= trained) {
+    } else if (n_ctx >= trained) {
         snprintf(s->context_reason, sizeof s->context_reason, "what the model was trained for");
-        return trained;
+    } else {
+        snprintf(s->context_reason, sizeof s->context_reason, "half of the memory that the weights "
+                 "leave; the model was trained for %u", trained);
     }
-    snprintf(s->context_reason, sizeof s->context_reason,
-             "half of the memory that the weights leave; the model was trained for %u", trained);
-    const uint64_t whole_pages = fits / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
-    return whole_pages < CONTEXT_MIN ? CONTEXT_MIN : (uint32_t)whole_pages;
 }
 
 static bt_status open_engine(state *s, bt_error *err)
 {
     const options *o = s->o;
+    const uint32_t n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v);
+    say_context(s, n_ctx);
     const bt_engine_options engine = {
         .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
-        .n_parallel = o->n_parallel, .n_ctx = choose_context(s), .n_batch = o->n_batch,
+        .n_parallel = o->n_parallel, .n_ctx = n_ctx, .n_batch = o->n_batch,
         .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
         .queue_max = o->queue_max,
     };
@@ -398,6 +385,9 @@ static int serve(state *s)
         .n_predict = o->n_predict,
         .policy = strcmp(o->policy, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK,
     };
+    if (!bt_setup_check(&o->setup)) {
+        return 1;
+    }
     if (!catch_signals()) {
         return bt_cli_say_error("no pipe for signals: %s", strerror(errno));
     }
@@ -406,6 +396,10 @@ static int serve(state *s)
     }
     printf("listening on http://%s\n", bt_server_address(s->server));
     (void)fflush(stdout);
+    if (!o->api_keys && !o->api_key_file && !bt_access_is_local(bt_server_address(s->server))) {
+        bt_log(BT_LOG_WARN, "anyone who reaches %s may use this server: give --api-key or "
+               "--api-key-file, or --host 127.0.0.1", bt_server_address(s->server));
+    }
     if (pthread_create(&loader, NULL, load, s) != 0) {
         bt_server_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");
@@ -430,46 +424,12 @@ static int serve(state *s)
 
 /* ---- options ---- */
 
-static bool find_type(const char *name, const char *option, bt_type *ret_type)
-{
-    const bt_type_info *info = bt_type_find_name(name);
-    if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
-        return false;
-    }
-    *ret_type = info->id;
-    return true;
-}
-
 static bool in_range(const char *name, uint32_t value, uint32_t min, uint32_t max)
 {
     if (value < min || value > max) {
         bt_cli_usage_error("%s is %u, but must be %u to %u", name, value, min, max);
         return false;
     }
-    return true;
-}
-
-static bool read_min_tokens(const char *text, uint32_t *ret_value)
-{
-    uint64_t value = 0;
-    if (strcmp(text, "auto") == 0) {
-        *ret_value = BT_PREFILL_MIN_AUTO;
-        return true;
-    }
-    for (const char *c = text; *c; c++) {
-        if (*c < '0' || *c > '9' || value > BT_CONTEXT_MAX) {
-            value = UINT64_MAX;
-            break;
-        }
-        value = value * 10 + (uint64_t)(*c - '0');
-    }
-    if (text[0] == '\0' || value > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("--prefill-min-tokens is '%s', but must be a number of tokens or auto",
-                           text);
-        return false;
-    }
-    *ret_value = (uint32_t)value;
     return true;
 }
 
@@ -489,8 +449,9 @@ static int run(const void *given, int n_rest, char **rest)
         !in_range("--ctx-size", o.n_ctx, 0, BT_CONTEXT_MAX) ||
         !in_range("--batch-size", o.n_batch, 1, BT_STEP_ROWS_MAX) ||
         !in_range("--ubatch-size", o.chunk, 1, BT_STEP_ROWS_MAX) ||
-        !find_type(o.type_k, "-ctk", &s.type_k) || !find_type(o.type_v, "-ctv", &s.type_v) ||
-        !read_min_tokens(o.min_tokens, &s.min_tokens)) {
+        !bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
+        !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
+        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
         return 2;
     }
     if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {

@@ -38,7 +38,7 @@ static bool read_input(bt_buf *text)
         char part[65536];
         const size_t n = fread(part, 1, sizeof part, stdin);
         bt_buf_put(text, part, n);
-        if (n < sizeof part) {
+        if (n < sizeof part || bt_buf_status(text) != BT_OK) {
             break;
         }
     }

@@ -114,17 +114,6 @@ static char next_signal(int timeout_ms)
 
 /* ---- engine ---- */
 
-static bool find_type(const char *name, const char *option, bt_type *ret_type)
-{
-    const bt_type_info *info = bt_type_find_name(name);
-    if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
-        return false;
-    }
-    *ret_type = info->id;
-    return true;
-}
-
 static uint32_t context_of(const options *o, const bt_model_config *c)
 {
     if (o->n_ctx > 0) {
@@ -246,7 +235,8 @@ static int run(const void *given, int n_rest, char **rest)
         return bt_cli_usage_error("--peers is %u, but must be 1 to %u", o->n_peers,
                                   BT_WORKER_PEERS_MAX);
     }
-    if (!find_type(o->type_k, "-ctk", &type_k) || !find_type(o->type_v, "-ctv", &type_v)) {
+    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
+        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
         return 2;
     }
     if (!bt_setup_open(&o->setup, false, &setup)) {

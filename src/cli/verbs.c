@@ -24,13 +24,16 @@ int bt_cli_say_error(const char *format, ...)
     return 1;
 }
 
+/* The verb that runs, for the hint; set once by bt_verb_main. */
+static const char *verb_name = "VERB";
+
 int bt_cli_usage_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     fputs("error: ", stderr);
     vfprintf(stderr, format, args);
-    fputs("\n(baton VERB --help lists the options)\n", stderr);
+    fprintf(stderr, "; baton %s --help lists the options\n", verb_name);
     va_end(args);
     return 2;
 }
@@ -137,7 +140,7 @@ static int unknown_option(const bt_verb *verb, const char *word)
 {
     nearest_search s = { .word = word, .best = SIZE_MAX };
     for_each_option(verb, look_nearer, &s);
-    if (s.best <= 1 + strlen(word) / 3) {
+    if (s.best <= 1 + strlen(word) / 5) {
         return bt_cli_usage_error("'%s' is not an option of 'baton %s'; did you mean %s?", word,
                                   verb->name, s.name);
     }
@@ -193,41 +196,72 @@ static bool parse_bool(const char *text, bool *ret)
     return false;
 }
 
-/* What a person may write for this kind; NULL when `text` was fine and is now in `slot`. */
-static const char *store_value(const bt_option *o, const char *text, void *slot)
+static bool store_whole(const bt_option *o, const char *text, void *slot)
 {
+    const bool any = o->low >= o->high, is_signed = o->kind == BT_OPT_I32;
+    const int64_t low = !any ? (int64_t)o->low : is_signed ? INT32_MIN : 0;
+    const int64_t high = !any ? (int64_t)o->high : is_signed ? INT32_MAX : UINT32_MAX;
     int64_t whole;
-    switch (o->kind) {
-    case BT_OPT_FLAG:
-        return parse_bool(text, slot) ? NULL : "on or off";
-    case BT_OPT_U32:
-        if (!parse_whole(text, 0, UINT32_MAX, &whole)) {
-            return "a whole number from 0";
-        }
-        *(uint32_t *)slot = (uint32_t)whole;
-        return NULL;
-    case BT_OPT_I32:
-        if (!parse_whole(text, INT32_MIN, INT32_MAX, &whole)) {
-            return "a whole number";
-        }
+    if (!parse_whole(text, low, high, &whole)) {
+        return false;
+    }
+    if (is_signed) {
         *(int32_t *)slot = (int32_t)whole;
-        return NULL;
-    case BT_OPT_F32: {
-        char *end;
-        const float v = strtof(text, &end);
-        if (end == text || *end || !isfinite(v)) {
-            return "a number";
-        }
-        *(float *)slot = v;
-        return NULL;
+    } else {
+        *(uint32_t *)slot = (uint32_t)whole;
     }
-    case BT_OPT_TEXT:
-        *(const char **)slot = text;
-        return NULL;
-    case BT_OPT_SIZE:
-        return parse_size(text, slot) ? NULL : "a number of bytes such as 512M or 8G";
+    return true;
+}
+
+static bool store_real(const bt_option *o, const char *text, float *slot)
+{
+    char *end;
+    const float v = strtof(text, &end);
+    if (end == text || *end || !isfinite(v)) {
+        return false;
     }
-    return "nothing";
+    if (o->low < o->high && ((double)v < o->low || (double)v > o->high)) {
+        return false;
+    }
+    *slot = v;
+    return true;
+}
+
+static bool store_value(const bt_option *o, const char *text, void *slot)
+{
+    switch (o->kind) {
+    case BT_OPT_FLAG: return parse_bool(text, slot);
+    case BT_OPT_U32:
+    case BT_OPT_I32: return store_whole(o, text, slot);
+    case BT_OPT_F32: return store_real(o, text, slot);
+    case BT_OPT_SIZE: return parse_size(text, slot);
+    case BT_OPT_TEXT: *(const char **)slot = text; return true;
+    }
+    return false;
+}
+
+/* Says what `name` was and what a person may write instead. */
+static int bad_value(const bt_option *o, const char *name, const char *text)
+{
+    const char *kind = o->kind == BT_OPT_F32 ? "a number" : "a whole number";
+    if (o->kind == BT_OPT_FLAG) {
+        return bt_cli_usage_error("%s is '%.60s', but must be on or off", name, text);
+    }
+    if (o->kind == BT_OPT_SIZE) {
+        return bt_cli_usage_error("%s is '%.60s', but must be a number of bytes such as 512M or "
+                                  "8G", name, text);
+    }
+    if (o->low < o->high) {
+        return bt_cli_usage_error("%s is '%.60s', but must be %s from %.10g to %.10g", name, text,
+                                  kind, o->low, o->high);
+    }
+    const double low = o->kind == BT_OPT_U32 ? 0 : INT32_MIN;
+    const double high = o->kind == BT_OPT_U32 ? UINT32_MAX : INT32_MAX;
+    if (o->kind == BT_OPT_F32) {
+        return bt_cli_usage_error("%s is '%.60s', but must be a number", name, text);
+    }
+    return bt_cli_usage_error("%s is '%.60s', but must be a whole number from %.10g to %.10g", name,
+                              text, low, high);
 }
 
 typedef struct { char *options; int error; } environment_pass;
@@ -242,9 +276,8 @@ static void read_environment(void *context, const bt_option *o)
         snprintf(name, sizeof name, "%s%s", prefixes[i], o->env);
         const char *text = getenv(name);
         if (text && text[0]) {
-            const char *wanted = store_value(o, text, p->options + o->offset);
-            if (wanted) {
-                p->error = bt_cli_usage_error("%s is '%s', but must be %s", name, text, wanted);
+            if (!store_value(o, text, p->options + o->offset)) {
+                p->error = bad_value(o, name, text);
             }
         }
     }
@@ -281,9 +314,8 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
             return bt_cli_usage_error("%s needs a value: %s", name, o->argument);
         }
         const char *text = inline_value ? inline_value + 1 : argv[++i];
-        const char *wanted = store_value(o, text, options + o->offset);
-        if (wanted) {
-            return bt_cli_usage_error("%s is '%s', but must be %s", name, text, wanted);
+        if (!store_value(o, text, options + o->offset)) {
+            return bad_value(o, name, text);
         }
     }
     *ret_rest = n_rest;
@@ -334,6 +366,7 @@ static bool wants_help(int argc, char **argv)
 
 int bt_verb_main(const bt_verb *verb, int argc, char **argv)
 {
+    verb_name = verb->name;
     if (wants_help(argc, argv)) {
         return print_help(verb);
     }

@@ -30,6 +30,7 @@ typedef struct {
     size_t         offset;     /* into the verb's options struct */
     const char    *help;       /* one sentence with default and unit */
     bool           negatable;
+    double         low, high;  /* numbers allowed, both included; 0, 0: all of the kind */
 } bt_option;
 
 #define BT_OPTION_TABLES_MAX 6
@@ -53,7 +54,8 @@ extern const bt_verb bt_verb_serve, bt_verb_worker, bt_verb_run, bt_verb_inspect
 /* Parses argv (without program and verb), runs the verb, returns the exit code. */
 int bt_verb_main(const bt_verb *verb, int argc, char **argv);
 
-/* "error: SENTENCE" on standard error; returns 1, for `return bt_cli_say_error("%s", err.text);`. */
+/* "error: SENTENCE" on standard error; returns 1, so that `return bt_cli_say_error(...)` reads
+ * well. */
 int bt_cli_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with exit code 2 and a hint at --help. */
 int bt_cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

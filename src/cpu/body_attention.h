@@ -62,8 +62,8 @@ static void turn_keys(attention_pass *p, const float *rows, size_t row_stride, s
         const bool whole = p->a->page_tokens - t >= LANES;
         uint32_t   d = 0;
         for (; whole && dim - d >= LANES; d += LANES) {
-            transpose_tile(rows + t * row_stride + d, row_stride, p->keys + d * p->tokens_padded + t,
-                           p->tokens_padded);
+            transpose_tile(rows + t * row_stride + d, row_stride,
+                           p->keys + d * p->tokens_padded + t, p->tokens_padded);
         }
         for (; d < dim; d++) {
             for (uint32_t u = t; u < at.last && u < t + LANES; u++) {
@@ -192,8 +192,8 @@ static void attend_page(attention_pass *p, uint32_t line, uint32_t end, seen at)
         p->max[l] = largest > p->max[l] ? largest : p->max[l];
     }
     for (uint32_t l = line; l < end; l += LANES) {
-        const vf moved = vf_sub(vf_load_part(before + l, end - l), vf_load_part(p->max + l, end - l));
-        vf_store_part(p->keep + l, vf_exp(moved), end - l);
+        const vf old = vf_load_part(before + l, end - l), new = vf_load_part(p->max + l, end - l);
+        vf_store_part(p->keep + l, vf_exp(vf_sub(old, new)), end - l);
     }
     for (uint32_t l = line; l < end; l++) {
         weigh(p->scores + l * p->tokens_padded, p->max[l], p->keep[l], p->total[l], at);

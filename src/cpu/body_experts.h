@@ -1,4 +1,4 @@
-/* cpu/body_experts.h - the choice of experts and the sum of what they say, for any vector width. */
+/* cpu/body_experts.h - choice of experts, sum of what they say; included several times. */
 #ifndef BT_CPU_BODY_EXPERTS_H
 #define BT_CPU_BODY_EXPERTS_H
 

@@ -1,4 +1,4 @@
-/* cpu/body_float.h - y = W x for plain weights (F32, F16, BF16) in strips, for any vector width.
+/* cpu/body_float.h - y = W x for plain weights in strips, any width; included several times.
  *
  * A tile is FLOAT_ROWS rows times FLOAT_VECTORS vectors of outputs. Weights become f32, activations
  * are f32 as they come, and an output is one chain of fused operations over ascending inputs:

@@ -1,5 +1,5 @@
-/* cpu/body_math.h - exp and tanh of vectors, for any vector width. No libm: the same bits on every
- * machine of a tier.
+/* cpu/body_math.h - exp and tanh of vectors, for any width; included several times. No libm: the
+ * same bits on every machine of a tier.
  */
 #ifndef BT_CPU_BODY_MATH_H
 #define BT_CPU_BODY_MATH_H
@@ -30,7 +30,7 @@ BT_INLINE vf vf_exp(vf x)
     return vf_times_power_of_two(p, n);
 }
 
-/* tanh x within 2^-21 relatively: an odd polynomial near 0, where 1 - 2 / (1 + e^2x) would cancel. */
+/* tanh x within 2^-21 relatively: near 0 an odd polynomial, since 1 - 2 / (1 + e^2x) cancels. */
 BT_INLINE vf vf_tanh(vf x)
 {
     const vf square = vf_mul(x, x);

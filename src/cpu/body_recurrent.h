@@ -1,7 +1,7 @@
-/* cpu/body_recurrent.h - convolutions along a sequence and the delta rule, for any vector width.
+/* cpu/body_recurrent.h - convolutions and the delta rule, any width; included several times.
  *
  * A row of the state is one chain of operations over the tokens, whatever its neighbours: sums run
- * over ascending vectors of keys and end in vf_sum(), the state is rounded to f32 after every token.
+ * over ascending vectors of keys and end in vf_sum(); the state is rounded to f32 after each token.
  * So neither the number of tokens in a call nor the split of rows changes a bit.
  */
 #ifndef BT_CPU_BODY_RECURRENT_H
@@ -52,7 +52,8 @@ static void scaled_unit(const float *x, uint32_t n, float eps, float scale, floa
         high = vd_fma(vd_high(v), vd_high(v), high);
     }
     const double length = sqrt(vd_sum(vd_add(low, high)));
-    const vf     by = vf_set((float)((double)scale / (length > (double)eps ? length : (double)eps)));
+    const double least = length > (double)eps ? length : (double)eps;
+    const vf     by = vf_set((float)((double)scale / least));
     for (uint32_t i = 0; i < n; i += LANES) {
         vf_store(to + i, vf_mul(vf_load_part(x + i, n - i), by));
     }

@@ -1,4 +1,4 @@
-/* cpu/body_rows.h - norms, pointwise functions and rotations of one row, for any vector width. */
+/* cpu/body_rows.h - norms, pointwise functions, rotations; any width; included several times. */
 #ifndef BT_CPU_BODY_ROWS_H
 #define BT_CPU_BODY_ROWS_H
 

@@ -1,4 +1,4 @@
-/* cpu/body_table.h - the slots that a vector tier fills, from the other body_*.h files. */
+/* cpu/body_table.h - the slots that a vector tier fills; included several times. */
 #ifndef BT_CPU_BODY_TABLE_H
 #define BT_CPU_BODY_TABLE_H
 

@@ -1,4 +1,4 @@
-/* cpu/dot_maddubs.h - byte dot products where the processor has none.
+/* cpu/dot_maddubs.h - byte dot products where the processor has none; included several times.
  *
  * vpmaddubsw adds two products of an unsigned and a signed byte into 16 bits, with saturation. What
  * fits decides how much may be added before widening, per part of 16 inputs:

@@ -71,14 +71,15 @@ static bt_status check_shape(bt_type type, uint32_t n_out, uint32_t n_in, uint64
     }
     if (n_in == 0 || n_out == 0 || !bt_type_row_bytes(info, n_in, ret_row_bytes)) {
         return bt_fail(err, BT_E_BADFILE,
-                       "a matrix of %u x %u values cannot be of type %s, whose blocks have %u", n_out,
-                       n_in, info->name, info->block_elems);
+                       "a matrix of %u x %u values cannot be of type %s, whose blocks have %u",
+                       n_out, n_in, info->name, info->block_elems);
     }
     return BT_OK;
 }
 
-bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type type, uint32_t n_out,
-                             uint32_t n_in, const void *rows, bool repack, bt_error *err)
+bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type type,
+                             uint32_t n_out, uint32_t n_in, const void *rows, bool repack,
+                             bt_error *err)
 {
     uint64_t row_bytes = 0;
 

@@ -79,8 +79,9 @@ typedef struct {
 
 /* Consecutive tokens of one sequence through one value head of the gated delta rule (the formulas
  * are in device/ops.h). Token t's vectors lie t strides behind the first's. Rows of the state are
- * independent of each other, so [row_first, row_last) may be done alone: multiples of 8, or the end.
- * The state moves token by token, so n tokens at once give the same bits as one after the other. */
+ * independent of each other, so [row_first, row_last) may be done alone: multiples of 8, or the
+ * end. The state moves token by token, so n tokens at once give the same bits as one after the
+ * other. */
 typedef struct {
     const float *q, *k, *v;             /* [dk], [dk], [dv] */
     const float *alpha, *beta;          /* [1] */
@@ -109,12 +110,13 @@ typedef struct bt_cpu_kernels {
     uint32_t  (*act_form)(const bt_cpu_matrix *w);    /* equal forms can share one conversion */
     void      (*act_convert)(const bt_cpu_matrix *w, const float *x, void *to);
     /* y[r][o] (+)= w[o] . x[r] (+ bias[o]) for outputs [out_first, out_last), all rows.
-     * out_first is a multiple of 64. */
+     * out_first is a multiple of 16. */
     void      (*linear)(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
                         uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,
                         bool add, float *y, size_t y_stride);
     /* Row `index` of the file's rows as f32 (embedding); exact. */
-    void      (*decode_row)(bt_type type, const void *rows, uint32_t n_in, uint32_t index, float *to);
+    void      (*decode_row)(bt_type type, const void *rows, uint32_t n_in, uint32_t index,
+                            float *to);
 
     /* Pointwise and norms, one row. Sums in f64 or in a fixed tree. */
     void (*rmsnorm)(float *y, const float *x, const float *w, uint32_t n, float eps);

@@ -264,8 +264,9 @@ static void pack_small_scale(bt_type type, const uint8_t *block, unsigned lane, 
     }
 }
 
-/* Offsets of the f16 scale and minimum scale in the file's block; 0 means none. */
-static void pack_record_f16(const uint8_t *scale, const uint8_t *min, unsigned lane, uint8_t *record)
+/* `min` is NULL for types without minimum. */
+static void pack_record_f16(const uint8_t *scale, const uint8_t *min, unsigned lane,
+                            uint8_t *record)
 {
     memcpy(record + 2 * lane, scale, 2);
     if (min) {

@@ -1,8 +1,9 @@
 /* cpu/pack.h - weights repacked for vectors: strips of 16 outputs. Private to cpu/ and its tests.
  *
  * A strip holds 16 consecutive outputs, all inputs. Every vector has one lane per output; a code
- * vector holds, per lane, the codes of four consecutive inputs as bytes (what dpbusd wants). A block
- * is 32 inputs: eight code vectors, "step" s for inputs 4s .. 4s + 3. Codes are unsigned; a weight is
+ * vector holds, per lane, the codes of four consecutive inputs as bytes (what dpbusd wants). A
+ * block is 32 inputs: eight code vectors, "step" s for inputs 4s .. 4s + 3. Codes are unsigned; a
+ * weight is
  *
  *     w = scale * (code - zero) - minimum
  *
@@ -16,9 +17,9 @@
  *   table    4 bits, each naming one of 16 unsigned values
  *
  * Where the scales are:
- *   small types    all scales of the strip first: per block 16 f16 (or 16 exponent bytes for MXFP4),
- *                  then, if the type has one, the same for its minimum; each area padded to 64 bytes;
- *                  then the codes of all blocks.
+ *   small types    all scales of the strip first: per block 16 f16 (or, for MXFP4, 16 exponent
+ *                  bytes), then, if the type has one, the same for its minimum; each area padded
+ *                  to 64 bytes; then the codes of all blocks.
  *   large types    records of 8 blocks: 16 f16 scales, 16 f16 minimum scales (or padding), then the
  *                  small integers of the 8 blocks, then their codes.
  * Plain numbers (F32, F16, BF16): per input 16 values.

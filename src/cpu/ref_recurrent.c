@@ -24,7 +24,7 @@ static double exponential(double x)
     const double n = floor((x < 709.0 ? x : 709.0) * per_ln2 + 0.5);
     const double r = ((x < 709.0 ? x : 709.0) - n * ln2_upper) - n * ln2_lower;
     double sum = 1.0;
-    for (int i = 13; i >= 1; i--) {      /* Taylor; the next term is below 2^-57 on |r| <= ln2 / 2 */
+    for (int i = 13; i >= 1; i--) {      /* Taylor; the next term is below 2^-57 */
         sum = 1.0 + sum * r / i;
     }
     return ldexp(sum, (int)n);

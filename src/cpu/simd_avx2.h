@@ -1,15 +1,13 @@
-/* cpu/simd_avx2.h - the vector vocabulary of the body_*.h files, in AVX2, FMA and F16C.
+/* cpu/simd_avx2.h - the vector vocabulary of body_*.h in AVX2, FMA, F16C; included several times.
  *
  * The same names and the same rules as cpu/simd_avx512.h, which explains them; half as wide.
  */
 #ifndef BT_CPU_SIMD_AVX2_H
 #define BT_CPU_SIMD_AVX2_H
 
-#include <immintrin.h>
-#include <stdint.h>
 #include <string.h>
 
-#define BT_INLINE static inline __attribute__((always_inline))
+#include "cpu/simd_x86.h"
 
 enum { LANES = 8, REGISTERS = 16 };
 
@@ -139,12 +137,12 @@ BT_INLINE double vd_sum(vd v)
 
 BT_INLINE vf vf_from_f16(const void *p)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_cvtph_ps(load_128(p));
 }
 
 BT_INLINE vf vf_from_bf16(const void *p)
 {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i wide = _mm256_cvtepu16_epi32(load_128(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
@@ -173,19 +171,24 @@ BT_INLINE void vf_to_bf16(void *p, vf v)
     store_upper_halves(p, _mm256_castps_si256(_mm256_blendv_ps(rounded, quiet, nan)));
 }
 
+BT_INLINE __m128i eight_bytes(const uint8_t *p)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)p);
+}
+
 BT_INLINE vf vf_from_u8(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)));
 }
 
 BT_INLINE vf vf_from_i8(const uint8_t *p)
 {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)));
 }
 
 BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
 {
-    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m256i e = _mm256_cvtepu8_epi32(eight_bytes(p));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
     const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
@@ -213,7 +216,7 @@ BT_INLINE __m256 power_of_two(__m256i n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-/* In two halves, since 2^n itself may be out of range; v is in [1/2, 2], so only the second rounds. */
+/* In two halves, since 2^n itself may be out of range; only the second may round. */
 BT_INLINE vf vf_times_power_of_two(vf v, vf n)
 {
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
@@ -223,7 +226,7 @@ BT_INLINE vf vf_times_power_of_two(vf v, vf n)
 
 BT_INLINE vi vi_lookup(const uint8_t table[16], vi v)
 {
-    const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)table);
+    const __m128i row = load_128(table);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), v);
 }
 
@@ -234,14 +237,31 @@ BT_INLINE vi vi_repeat4(const int8_t *p)
     return _mm256_set1_epi32(four);
 }
 
+/* ---- Sixteen activations ------------------------------------------------------------------ */
+
 BT_INLINE uint32_t largest_magnitude_bits_of_16(const float *x)
 {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
-    const __m256i a = _mm256_max_epi32(_mm256_and_si256(vi_load(x), mask),
-                                       _mm256_and_si256(vi_load(x + 8), mask));
-    const __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    const __m128i c = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
-    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+    return largest_of_eight(_mm256_max_epi32(_mm256_and_si256(vi_load(x), mask),
+                                             _mm256_and_si256(vi_load(x + 8), mask)));
+}
+
+BT_INLINE __m256 squared_errors_of_8(const float *x, float by)
+{
+    const __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(by));
+    const __m256 e = _mm256_sub_ps(vf_round(v), v);
+    return _mm256_mul_ps(e, e);
+}
+
+BT_INLINE quad folded_errors(const float *x, float by)
+{
+    return quad_of_eight(_mm256_add_ps(squared_errors_of_8(x, by), squared_errors_of_8(x + 8, by)));
+}
+
+BT_INLINE quad squared_error_sums_of_16(const float *x, const float factors[4])
+{
+    return quad_sums(folded_errors(x, factors[0]), folded_errors(x, factors[1]),
+                     folded_errors(x, factors[2]), folded_errors(x, factors[3]));
 }
 
 BT_INLINE int32_t round_16_to_i8(const float *x, float by, int8_t *to)
@@ -251,12 +271,8 @@ BT_INLINE int32_t round_16_to_i8(const float *x, float by, int8_t *to)
                                                           _mm256_set1_ps(by)));
     /* Packing works inside halves: (l0-3, h0-3 | l4-7, h4-7), put in order as 64-bit pieces. */
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words),
-                                          _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((__m128i *)(void *)to, bytes);
-    const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8((char)0x80)),
-                                      _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    return store_codes(_mm_packs_epi16(_mm256_castsi256_si128(words),
+                                       _mm256_extracti128_si256(words, 1)), to);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* cpu/simd_avx512.h - the vector vocabulary of the body_*.h files, in AVX-512 (F, BW, DQ, VL).
+/* cpu/simd_avx512.h - the vector vocabulary of body_*.h in AVX-512; included several times.
  *
  * Included by one kernel file at a time, which is compiled with the flags of its tier. A vf is a
  * vector of f32, a vi the same bits as integers, a vd half a vector as f64. Operations that round
@@ -7,11 +7,9 @@
 #ifndef BT_CPU_SIMD_AVX512_H
 #define BT_CPU_SIMD_AVX512_H
 
-#include <immintrin.h>
-#include <stdint.h>
 #include <string.h>
 
-#define BT_INLINE static inline __attribute__((always_inline))
+#include "cpu/simd_x86.h"
 
 enum { LANES = 16, REGISTERS = 32 };
 
@@ -146,14 +144,19 @@ BT_INLINE double vd_sum(vd v)
 
 /* ---- Stored numbers ----------------------------------------------------------------------- */
 
+BT_INLINE __m256i load_256(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
 BT_INLINE vf vf_from_f16(const void *p)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_cvtph_ps(load_256(p));
 }
 
 BT_INLINE vf vf_from_bf16(const void *p)
 {
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    const __m512i wide = _mm512_cvtepu16_epi32(load_256(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
@@ -176,18 +179,18 @@ BT_INLINE void vf_to_bf16(void *p, vf v)
 
 BT_INLINE vf vf_from_u8(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_128(p)));
 }
 
 BT_INLINE vf vf_from_i8(const uint8_t *p)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_128(p)));
 }
 
 /* 2^(e - 128) for LANES exponent bytes; below 2, denormals. */
 BT_INLINE vf vf_from_e8m0_half(const uint8_t *p)
 {
-    const __m512i   e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m512i   e = _mm512_cvtepu8_epi32(load_128(p));
     const __m512i   normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __m512i   small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
     const __mmask16 is_small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
@@ -217,7 +220,7 @@ BT_INLINE vf vf_times_power_of_two(vf v, vf n) { return _mm512_scalef_ps(v, n); 
 /* table[v & 15], byte by byte; v < 128 */
 BT_INLINE vi vi_lookup(const uint8_t table[16], vi v)
 {
-    const __m128i row = _mm_loadu_si128((const __m128i *)(const void *)table);
+    const __m128i row = load_128(table);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(row), v);
 }
 /* Four activation codes in every lane. */
@@ -228,27 +231,47 @@ BT_INLINE vi vi_repeat4(const int8_t *p)
     return _mm512_set1_epi32(four);
 }
 
-/* The largest |x| of 16 as bits: a NaN is larger than an infinity, and that than any number. */
+/* ---- Sixteen activations ------------------------------------------------------------------ */
+
 BT_INLINE uint32_t largest_magnitude_bits_of_16(const float *x)
 {
     const __m512i bits = _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
-    const __m256i a = _mm256_max_epi32(_mm512_castsi512_si256(bits),
-                                       _mm512_extracti32x8_epi32(bits, 1));
-    const __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    const __m128i c = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
-    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+    return largest_of_eight(_mm256_max_epi32(_mm512_castsi512_si256(bits),
+                                             _mm512_extracti32x8_epi32(bits, 1)));
 }
 
-/* 16 codes round(x * by), which fit a byte; returns their sum. */
+/* x times one of four factors, less the nearest whole number, squared. */
+BT_INLINE __m512 squared_errors(__m512 x, const float *factor)
+{
+    const __m512 v = _mm512_mul_ps(x, _mm512_set1_ps(*factor));
+    const __m512 e = _mm512_reduce_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_mul_ps(e, e);
+}
+
+/* Upper halves added to lower ones: (a, b) */
+BT_INLINE __m512 fold_pair(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+
+BT_INLINE quad squared_error_sums_of_16(const float *x, const float factors[4])
+{
+    const __m512 v = _mm512_loadu_ps(x);
+    const __m512 ab = fold_pair(squared_errors(v, factors), squared_errors(v, factors + 1));
+    const __m512 cd = fold_pair(squared_errors(v, factors + 2), squared_errors(v, factors + 3));
+    /* Each quarter: the sums i, i + 4, i + 8, i + 12 of one factor. */
+    const __m512 q = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
+                                   _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    const __m512 h = _mm512_add_ps(q, _mm512_permute_ps(q, 0x4e));
+    const __m512 s = _mm512_add_ps(h, _mm512_permute_ps(h, 0xb1));
+    const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_castps512_ps128(_mm512_permutexvar_ps(first, s));
+}
+
 BT_INLINE int32_t round_16_to_i8(const float *x, float by, int8_t *to)
 {
-    const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(by)));
-    const __m128i bytes = _mm512_cvtepi32_epi8(codes);
-    _mm_storeu_si128((__m128i *)(void *)to, bytes);
-    /* Offset to unsigned, so that sad can add them: the sum grows by 16 * 128. */
-    const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8((char)0x80)),
-                                      _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+    const __m512 v = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(by));
+    return store_codes(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)), to);
 }
 
 #endif

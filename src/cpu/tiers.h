@@ -14,8 +14,8 @@ void bt_cpu_kernels_avx512(bt_cpu_kernels *k);
 void bt_cpu_kernels_avx512vnni(bt_cpu_kernels *k);
 #endif
 
-/* Slots `linear` that other tiers call: the reference's for matrices left as the file has them, that
- * of AVX-512 for plain numbers. */
+/* Slots `linear` that other tiers call: the reference's for matrices left as the file has them,
+ * that of AVX-512 for plain numbers. */
 typedef void bt_cpu_linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
                            uint32_t n_rows, uint32_t out_first, uint32_t out_last,
                            const float *bias, bool add, float *y, size_t y_stride);

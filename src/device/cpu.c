@@ -85,8 +85,7 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
     const bt_cpu_weight *x = bt_cpu_weight_of(d, w);
     *ret = (bt_weight_shape){
         .n_in = x->n_in, .n_out = x->n_out, .n_slices = x->n_slices, .type = x->type,
-        .mapped = x->kind == BT_CPU_TABLE ||
-                  ((x->kind == BT_CPU_MATRIX || x->kind == BT_CPU_EXPERTS) && !x->matrix.owned)
+        .mapped = x->mapped
     };
     return BT_OK;
 }
@@ -223,7 +222,6 @@ static void close_device(bt_device *base)
         bt_cpu_plan_destroy(d->plans[i]);
     }
     for (uint32_t i = 0; i < d->n_weights; i++) {
-        bt_cpu_matrix_done(&d->weights[i].matrix);
         bt_free_aligned(d->weights[i].vector);
     }
     for (uint32_t i = 0; i < BT_CPU_BUFFERS_MAX; i++) {
@@ -231,6 +229,7 @@ static void close_device(bt_device *base)
     }
     bt_cpu_region_unmap(&d->shared);
     bt_cpu_region_unmap(&d->own);
+    bt_cpu_store_done(&d->store);
     bt_team_destroy(d->team);
     bt_free(d->weights);
     bt_free(d);

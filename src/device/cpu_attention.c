@@ -183,33 +183,43 @@ static uint32_t neighbours(const bt_cpu_worker *w, bool picked, uint32_t row, ui
     return n;
 }
 
-/* A task is a block of rows times one group of heads. Blocks are cut at fixed row numbers and once
- * more where a sequence ends, so that threads need not agree on anything. Last rows first: they see
- * the most keys, and long tasks taken early leave short ones to even out the end. */
+/* Runs of query heads for the few-rows list: a run that begins or ends inside a group of heads
+ * reads that group's keys too, which is no more than the thread with the most groups reads. */
+static void run_heads(const bt_cpu_worker *w, const bt_op_attention *o, bt_cpu_range heads)
+{
+    const uint32_t n_rows = bt_cpu_row_count(w, o->q);
+    for (uint32_t row = 0; row < n_rows;) {
+        const uint32_t n = neighbours(w, o->q.picked, row, n_rows, n_rows);
+        attend(w, o, row, n, heads);
+        row += n;
+    }
+}
+
+/* A task is a block of rows times the query heads of one key head. Blocks are cut at fixed row
+ * numbers and once more where a sequence ends, so that threads need not agree on anything. Last
+ * rows first: they see the most keys, and long tasks taken early leave short ones to even out the
+ * end. */
 void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o)
 {
-    enum { ROWS = 32 };
-    const uint32_t n_rows = bt_cpu_row_count(w, o->q);
+    enum { ROWS = 48, ROWS_SMALL = 16 }; /* the kernel takes up to 48 rows of a head at a time */
+    const uint32_t n_rows = bt_cpu_row_count(w, o->q), n_groups = o->n_kv_heads;
     if (s->split == BT_SPLIT_HEADS) {
-        const bt_cpu_range heads = my_heads(w, s, o->n_heads);
-        for (uint32_t row = 0; row < n_rows;) {
-            const uint32_t n = neighbours(w, o->q.picked, row, n_rows, n_rows);
-            attend(w, o, row, n, heads);
-            row += n;
-        }
+        run_heads(w, o, my_heads(w, s, o->n_heads));
         return;
     }
-    const uint32_t n_blocks = (n_rows + ROWS - 1) / ROWS;
-    /* Groups keep the query heads of a key head together, unless that leaves threads idle. */
-    const bool by_group = n_blocks * o->n_kv_heads >= 2 * w->n_threads;
-    const uint32_t n_groups = by_group ? o->n_kv_heads : o->n_heads;
-    const uint32_t each = o->n_heads / n_groups;
+    if (w->walk->few) {
+        run_heads(w, o, bt_cpu_part(o->n_heads, w->index, w->n_threads));
+        return;
+    }
+    const bool plenty = n_rows / ROWS * n_groups >= 4 * w->n_threads;
+    const uint32_t rows = plenty || w->n_threads == 1 ? ROWS : ROWS_SMALL;
+    const uint32_t n_blocks = (n_rows + rows - 1) / rows, each = o->n_heads / n_groups;
     for (uint32_t task = bt_cpu_task_first(w); task < n_blocks * n_groups;
          task = bt_cpu_task_next(w, s)) {
         const uint32_t block = n_blocks - 1 - task / n_groups, group = task % n_groups;
-        const uint32_t end = (block + 1) * ROWS < n_rows ? (block + 1) * ROWS : n_rows;
-        for (uint32_t row = block * ROWS; row < end;) {
-            const uint32_t n = neighbours(w, o->q.picked, row, end, ROWS);
+        const uint32_t end = (block + 1) * rows < n_rows ? (block + 1) * rows : n_rows;
+        for (uint32_t row = block * rows; row < end;) {
+            const uint32_t n = neighbours(w, o->q.picked, row, end, rows);
             attend(w, o, row, n, (bt_cpu_range){ group * each, (group + 1) * each });
             row += n;
         }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_private.h"
+#include "device/cpu_recurrent.h"
 
 enum {
     TASK_ROWS = 32,                      /* rows of an expert at a time */

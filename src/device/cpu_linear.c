@@ -1,6 +1,7 @@
-/* linear: conversion of activations once for all parts, then tiles of outputs by rows.
+/* linear: conversion of activations once for all parts, then outputs in pieces.
  *
- * Few rows: each thread converts for itself and takes blocks of outputs. Many rows: rows are
+ * Few rows: each thread converts for itself; the outputs of all parts, one behind the other, are
+ * cut into as many equal runs as there are threads, or more when that pays. Many rows: rows are
  * converted together; a tile is a block of outputs times a block of rows, numbered so that
  * neighbours in time share the block of weights, which then is read from memory once. */
 #include "base/check.h"
@@ -10,7 +11,9 @@ enum {
     /* A tile's activations stay in a core's second-level cache beside the weights. */
     TILE_ACT_BYTES = 256 << 10, TILE_ROWS_MIN = 16,
     TILE_WEIGHT_BYTES = 192 << 10,
-    TILES_PER_THREAD = 6                 /* at least about so many, so that threads end together */
+    TILES_PER_THREAD = 6,                /* at least about so many, so that threads end together */
+    /* Few rows: below so many bytes of weights a run is not worth taking from the counter. */
+    RUN_WEIGHT_BYTES = 256 << 10
 };
 
 static char *acts_base(const bt_cpu_worker *w, uint32_t buffer)
@@ -62,7 +65,7 @@ static uint32_t tiles_of(uint32_t n, uint32_t size)
     return (n + size - 1) / size;
 }
 
-static void cut_part(const bt_cpu_worker *w, part_tiles *t, uint32_t n_rows, uint32_t n_out_all)
+static void cut_tiles(const bt_cpu_worker *w, part_tiles *t, uint32_t n_rows, uint32_t n_out_all)
 {
     const bt_cpu_matrix *m = t->matrix;
     const uint64_t out_bytes = m->size_bytes / m->n_out + 1;
@@ -80,23 +83,63 @@ static void cut_part(const bt_cpu_worker *w, part_tiles *t, uint32_t n_rows, uin
     t->n_out_tiles = tiles_of(m->n_out, t->outs);
 }
 
-static uint32_t cut(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
-                    uint32_t n_rows, part_tiles parts[BT_LINEAR_PARTS_MAX])
+static uint32_t find_parts(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
+                           part_tiles parts[BT_LINEAR_PARTS_MAX])
 {
-    uint32_t n_tasks = 0, column = 0;
-    for (int i = 0; i < BT_LINEAR_PARTS_MAX && o->w[i].id != 0; i++) {
-        part_tiles *t = &parts[i];
-        t->matrix = &bt_cpu_weight_of(w->walk->device, o->w[i])->matrix;
-        t->bias = o->bias[i].id ? bt_cpu_weight_of(w->walk->device, o->bias[i])->vector : NULL;
-        t->acts = acts_base(w, s->part_buffer[i]);
+    uint32_t n_parts = 0, column = 0;
+    for (; n_parts < BT_LINEAR_PARTS_MAX && o->w[n_parts].id != 0; n_parts++) {
+        const bt_weight bias = o->bias[n_parts];
+        part_tiles *t = &parts[n_parts];
+        t->matrix = &bt_cpu_weight_of(w->walk->device, o->w[n_parts])->matrix;
+        t->bias = bias.id ? bt_cpu_weight_of(w->walk->device, bias)->vector : NULL;
+        t->acts = acts_base(w, s->part_buffer[n_parts]);
         t->stride = act_stride(w, t->matrix);
         t->y = bt_cpu_rows(w, o->y) + column;
         column += t->matrix->n_out;
-        cut_part(w, t, n_rows, o->y.cols);
-        n_tasks += t->n_out_tiles * t->n_row_tiles;
     }
-    return n_tasks;
+    return n_parts;
 }
+
+/* ---- few rows ---- */
+
+/* Steps of outputs [first, last), counted through all parts. */
+static void run_steps(const bt_cpu_worker *w, const part_tiles *parts, uint32_t n_parts,
+                      bt_cpu_range steps, uint32_t n_rows, bool add, size_t y_stride)
+{
+    uint32_t begin = 0;                  /* of the part */
+    for (uint32_t i = 0; i < n_parts && begin < steps.last; i++) {
+        const part_tiles *t = &parts[i];
+        const uint32_t n_out = t->matrix->n_out, n = tiles_of(n_out, BT_CPU_OUT_STEP);
+        const uint32_t first = steps.first > begin ? steps.first - begin : 0;
+        const uint32_t last = steps.last - begin < n ? steps.last - begin : n;
+        if (first < last) {
+            w->walk->device->kernels->linear(
+                    t->matrix, t->acts, t->stride, n_rows, first * BT_CPU_OUT_STEP,
+                    last == n ? n_out : last * BT_CPU_OUT_STEP, t->bias, add, t->y, y_stride);
+        }
+        begin += n;
+    }
+}
+
+static void run_few(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
+                    const part_tiles *parts, uint32_t n_parts)
+{
+    uint64_t bytes = 0;
+    uint32_t n_steps = 0;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        bytes += parts[i].matrix->size_bytes;
+        n_steps += tiles_of(parts[i].matrix->n_out, BT_CPU_OUT_STEP);
+    }
+    const uint64_t each = bytes / w->n_threads / RUN_WEIGHT_BYTES;
+    const uint32_t n_runs = w->n_threads * clamp(each, 1, TILES_PER_THREAD);
+    for (uint32_t i = bt_cpu_task_first(w); i < n_runs;
+         i = n_runs == w->n_threads ? n_runs : bt_cpu_task_next(w, s)) {
+        run_steps(w, parts, n_parts, bt_cpu_part(n_steps, i, n_runs), bt_cpu_row_count(w, o->y),
+                  o->add, bt_cpu_stride(w, o->y));
+    }
+}
+
+/* ---- many rows ---- */
 
 static void run_tile(const bt_cpu_worker *w, const part_tiles *t, uint32_t tile, uint32_t n_rows,
                      bool add, size_t y_stride)
@@ -109,15 +152,15 @@ static void run_tile(const bt_cpu_worker *w, const part_tiles *t, uint32_t tile,
                                      out + outs, t->bias, add, t->y + row * y_stride, y_stride);
 }
 
-void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+static void run_many(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
+                     part_tiles *parts, uint32_t n_parts)
 {
-    part_tiles parts[BT_LINEAR_PARTS_MAX];
     const uint32_t n_rows = bt_cpu_row_count(w, o->y);
-    if (n_rows == 0) {
-        return;
+    uint32_t n_tasks = 0;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        cut_tiles(w, &parts[i], n_rows, o->y.cols);
+        n_tasks += parts[i].n_out_tiles * parts[i].n_row_tiles;
     }
-    const uint32_t n_tasks = cut(w, s, o, n_rows, parts);
-    const size_t y_stride = bt_cpu_stride(w, o->y);
     for (uint32_t task = bt_cpu_task_first(w); task < n_tasks; task = bt_cpu_task_next(w, s)) {
         uint32_t tile = task;
         const part_tiles *t = parts;
@@ -125,6 +168,21 @@ void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_o
             tile -= t->n_out_tiles * t->n_row_tiles;
             t++;
         }
-        run_tile(w, t, tile, n_rows, o->add, y_stride);
+        run_tile(w, t, tile, n_rows, o->add, bt_cpu_stride(w, o->y));
+    }
+}
+
+void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+{
+    part_tiles parts[BT_LINEAR_PARTS_MAX];
+    const uint32_t n_rows = bt_cpu_row_count(w, o->y);
+    if (n_rows == 0) {
+        return;
+    }
+    const uint32_t n_parts = find_parts(w, s, o, parts);
+    if (n_rows <= BT_CPU_FEW_ROWS) {
+        run_few(w, s, o, parts, n_parts);
+    } else {
+        run_many(w, s, o, parts, n_parts);
     }
 }

@@ -21,7 +21,7 @@ enum {
     BT_CPU_PLANS_MAX = 8,            /* tapes prepared at a time */
     BT_CPU_BUFFERS_MAX = 64,
     BT_CPU_PAGE_TOKENS_MAX = 256,
-    BT_CPU_OUT_STEP = 64             /* outputs of a linear are split in multiples of this */
+    BT_CPU_OUT_STEP = 16             /* outputs of a linear are split in multiples of this */
 };
 
 /* ---- weights and memory ---- */
@@ -34,6 +34,7 @@ typedef struct {
     bt_cpu_weight_kind kind;
     bt_type       type;
     uint32_t      n_in, n_out, n_slices;
+    bool          mapped;            /* still read from where it was loaded */
     bt_cpu_matrix matrix;            /* of EXPERTS the first slice */
     size_t        slice_bytes;       /* from one slice to the next */
     float        *vector;            /* [n_in]; of TAPS [n_in][n_out] */
@@ -45,6 +46,16 @@ typedef struct { void *base; uint64_t size; } bt_cpu_region;
 
 bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err);
 void      bt_cpu_region_unmap(bt_cpu_region *r);
+
+/* Pieces that live as long as the device. */
+typedef struct {
+    bt_cpu_region *chunks;
+    uint32_t       n_chunks, capacity;
+    uint64_t       used;             /* bytes of the last chunk */
+} bt_cpu_store;
+
+bt_status bt_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err);
+void      bt_cpu_store_done(bt_cpu_store *s);
 
 /* ---- plans ---- */
 
@@ -119,6 +130,7 @@ typedef struct {
     bool                  repack;
     bt_cpu_weight        *weights;   /* number id - 1 */
     uint32_t              n_weights, weights_capacity;
+    bt_cpu_store          store;     /* of packed weights */
     bt_cpu_region         buffers[BT_CPU_BUFFERS_MAX];         /* number id - 1 */
     bt_cpu_plan          *plans[BT_CPU_PLANS_MAX];
     uint32_t              n_plans;
@@ -135,7 +147,7 @@ bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_ro
                            uint32_t n_logit_rows, bt_error *err);
 void      bt_cpu_plan_destroy(bt_cpu_plan *p);
 
-bt_status bt_cpu_weight_make(const bt_cpu_device *d, const bt_weight_source *s,
+bt_status bt_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
                              bt_cpu_weight *ret_weight, bt_error *err);
 /* One expert's matrix; borrows the weight. */
 bt_cpu_matrix bt_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice);
@@ -215,21 +227,6 @@ void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_
 void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
 void bt_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o);
 void bt_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o);
-void bt_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                           const bt_op_short_conv *o);
-void bt_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                           const bt_op_delta_scan *o);
-void bt_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_route *o);
-void bt_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                              const bt_op_expert_linear *o);
-void bt_cpu_run_mul(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_mul *o);
-void bt_cpu_run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_combine *o);
-/* Bytes of a thread's scratch that the op needs for n_rows rows. */
-uint64_t bt_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o,
-                              uint32_t n_rows);
-/* The step has states that fit the plan. */
-bt_status bt_cpu_check_states(const bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
-                              bt_error *err);
 void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o);
 /* Everything else. */
 void bt_cpu_run_small(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op);

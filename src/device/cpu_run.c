@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_private.h"
+#include "device/cpu_recurrent.h"
 
 /* ---- looking a step over ---- */
 

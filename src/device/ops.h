@@ -77,8 +77,8 @@ typedef struct { bt_rows x; float cap; } bt_op_softcap;                 /* x = c
 /* y = x * act(gate), the gate being one column that serves all of x; with add: y += that. */
 typedef struct { bt_rows x, gate, y; bt_activation act; bool add; } bt_op_mul;
 
-/* Along each sequence, column by column: y at t = act(sum over m of w[m] * x at t - n_taps + 1 + m),
- * taps summed in order. Rows before this step are those of the sequence's state, which moves on.
+/* Along each sequence, column by column: y at t = act(sum over m of w[m] * x at t - n_taps + 1 + m)
+ * with the taps in order. Rows before this step are those of the sequence's state, which moves on.
  * w was loaded as_taps, n_taps x cols. */
 typedef struct { bt_rows x, y; bt_weight w; uint32_t layer; bt_activation act; } bt_op_short_conv;
 /* The gated delta rule along each sequence. Every value head has a state S, [dv][dk], f32. With

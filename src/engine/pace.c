@@ -1,96 +1,73 @@
-/* How long steps take, from how long they took. Two small fits, older samples fading:
+/* How long steps take, from how long they took: three lines, older samples fading.
  *
- *   decode only:   t = a + b * rows
- *   with prefill:  t - (decoding's part) = c * rows + d * keys
+ *   decode only         time of the step         over its rows
+ *   prefill alone       time of one prefill row  over the position that rows have on average
+ *   prefill and decode  the same, of what the step took beyond decoding
  *
- * `keys` is the number of cached positions that the prefill rows look at: attention's part, which
- * grows with the position. Negative coefficients make no sense and are taken for zero. */
+ * Rows are dearer at larger positions (attention) and in smaller runs (weights are read for fewer),
+ * hence the second and third line are kept apart. Every step weighs the same, whatever its size, so
+ * a change of pace is followed within some ten steps. Lines never fall and never start below 0. */
 #include "engine/private.h"
 
-static const double FADE = 0.95;
+static const double FADE = 0.9;
 
-static void fade(double *const sums[], size_t n)
+static void put(bt_pace_line *l, double x, double y)
 {
-    for (size_t i = 0; i < n; i++) {
-        *sums[i] *= FADE;
-    }
+    *l = (bt_pace_line){ .w = FADE * l->w + 1, .x = FADE * l->x + x, .y = FADE * l->y + y,
+                         .xx = FADE * l->xx + x * x, .xy = FADE * l->xy + x * y };
 }
 
-/* a and b of the decode line. */
-static void decode_line(const bt_pace *p, double *ret_a, double *ret_b)
+static double at(const bt_pace_line *l, double x)
 {
-    *ret_a = *ret_b = 0;
-    if (p->w <= 0) {
-        return;
+    if (l->w <= 0) {
+        return 0;
     }
-    const double mean_n = p->n / p->w, mean_t = p->t / p->w;
-    const double var = p->nn / p->w - mean_n * mean_n;
-    double b = var > 1e-6 ? (p->nt / p->w - mean_n * mean_t) / var : 0;
-    b = b < 0 ? 0 : b * mean_n > mean_t ? mean_t / mean_n : b;
-    *ret_a = mean_t - b * mean_n;
-    *ret_b = b;
+    const double mean_x = l->x / l->w, mean_y = l->y / l->w;
+    const double spread = l->xx / l->w - mean_x * mean_x;
+    double slope = spread > 1e-3 * mean_x * mean_x && spread > 0
+                           ? (l->xy / l->w - mean_x * mean_y) / spread : 0;
+    slope = slope < 0 ? 0 : slope * mean_x > mean_y ? mean_y / mean_x : slope;
+    const double y = mean_y + slope * (x - mean_x);
+    return y > 0 ? y : 0;
 }
 
 double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows)
 {
-    double a, b;
-    decode_line(p, &a, &b);
-    return n_rows == 0 ? 0 : a + b * n_rows;
+    return n_rows == 0 ? 0 : at(&p->decode, n_rows);
+}
+
+double bt_pace_prefill_ms(const bt_pace *p, bool decoding, double position)
+{
+    const bt_pace_line *l = decoding && p->mixed.w > 0 ? &p->mixed : &p->alone;
+    return at(l->w > 0 ? l : &p->mixed, position);
 }
 
 void bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms)
 {
     if (n_prefill == 0) {
-        double *sums[] = { &p->w, &p->n, &p->t, &p->nn, &p->nt };
-        fade(sums, BT_LEN(sums));
-        const double n = n_decode;
-        p->w += 1;
-        p->n += n;
-        p->t += ms;
-        p->nn += n * n;
-        p->nt += n * ms;
+        put(&p->decode, n_decode, ms);
+        p->decode_rows = FADE * p->decode_rows + n_decode;
+        p->decode_ms = FADE * p->decode_ms + ms;
         return;
     }
-    const double m = n_prefill, rest = ms - bt_pace_decode_ms(p, n_decode);
-    const double y = rest > 0 ? rest : 0;
-    double *sums[] = { &p->mm, &p->mk, &p->kk, &p->my, &p->ky, &p->m, &p->y };
-    fade(sums, BT_LEN(sums));
-    p->mm += m * m;
-    p->mk += m * n_keys;
-    p->kk += n_keys * n_keys;
-    p->my += m * y;
-    p->ky += n_keys * y;
-    p->m += m;
-    p->y += y;
+    const double rest = ms - bt_pace_decode_ms(p, n_decode), y = rest > 0 ? rest : 0;
+    put(n_decode > 0 ? &p->mixed : &p->alone, n_keys / n_prefill, y / n_prefill);
+    if (n_decode == 0) {
+        p->prefill_rows = FADE * p->prefill_rows + n_prefill;
+        p->prefill_ms = FADE * p->prefill_ms + y;
+    }
 }
 
-double bt_pace_prefill_ms(const bt_pace *p, double position)
-{
-    if (p->mm <= 0) {
-        return 0;
-    }
-    const double determinant = p->mm * p->kk - p->mk * p->mk;
-    double c = p->my / p->mm, d = 0;
-    if (determinant > 1e-3 * p->mm * p->kk) {    /* else rows and keys cannot be told apart */
-        const double c2 = (p->my * p->kk - p->ky * p->mk) / determinant;
-        const double d2 = (p->ky * p->mm - p->my * p->mk) / determinant;
-        if (c2 < 0) {
-            c = 0;
-            d = p->ky / p->kk;
-        } else if (d2 >= 0) {
-            c = c2;
-            d = d2;
-        }
-    }
-    return c + d * position;
-}
-
+/* What prefill reaches alone; where it never was alone, what it reaches beside decoding. */
 double bt_pace_prefill_rate(const bt_pace *p)
 {
-    return p->y > 0 ? p->m / p->y : 0;
+    if (p->prefill_ms > 0) {
+        return p->prefill_rows / p->prefill_ms;
+    }
+    return p->mixed.y > 0 ? p->mixed.w / p->mixed.y : 0;
 }
 
 double bt_pace_decode_rate(const bt_pace *p)
 {
-    return p->t > 0 ? p->n / p->t : 0;
+    return p->decode_ms > 0 ? p->decode_rows / p->decode_ms : 0;
 }

@@ -88,11 +88,11 @@ struct bt_request {
 
 /* ---- how long steps take ---- */
 
+typedef struct { double w, x, y, xx, xy; } bt_pace_line;      /* fading sums */
+
 typedef struct {
-    /* Sums over decode-only steps, fading: rows n, time t. */
-    double w, n, t, nn, nt;
-    /* Sums over steps with prefill: rows m, keys k that they look at, time y above decoding's. */
-    double mm, mk, kk, my, ky, m, y;
+    bt_pace_line decode, alone, mixed;
+    double decode_rows, decode_ms, prefill_rows, prefill_ms;   /* fading sums, for the rates */
 } bt_pace;
 
 /* ---- tickets ---- */
@@ -218,8 +218,8 @@ bool bt_schedule(bt_engine *e);                        /* fills e->plan; false: 
 /* ---- pace.c ---- */
 void   bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms);
 double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows);
-/* Of one more prefill row at `position`; 0: not known yet. */
-double bt_pace_prefill_ms(const bt_pace *p, double position);
+/* Of one prefill row at `position`, with or without decoding in the step; 0: not known yet. */
+double bt_pace_prefill_ms(const bt_pace *p, bool decoding, double position);
 double bt_pace_prefill_rate(const bt_pace *p);         /* rows per ms; 0: not known yet */
 double bt_pace_decode_rate(const bt_pace *p);
 

@@ -87,15 +87,16 @@ static uint32_t line_up(const bt_engine *e, bt_request **line)
     return n;
 }
 
-/* Rows of a prompt that begin at `position` and take about `ms`, when row p costs x + y * p. */
-static uint32_t rows_in(const bt_engine *e, double position, double ms, uint32_t n_max)
+/* Rows of a prompt that begin at `position` and take about `ms`. */
+static uint32_t rows_in(const bt_engine *e, bool decoding, double position, double ms,
+                        uint32_t n_max)
 {
-    const double one = bt_pace_prefill_ms(&e->pace, position);
+    const double one = bt_pace_prefill_ms(&e->pace, decoding, position);
     if (one <= 0) {
         return n_max < ROWS_FIRST ? n_max : ROWS_FIRST;
     }
     double n = ms / one;
-    n = ms / bt_pace_prefill_ms(&e->pace, position + n / 2);     /* the middle row is dearer */
+    n = ms / bt_pace_prefill_ms(&e->pace, decoding, position + n / 2);   /* of the middle row */
     return n < 0 ? 0 : n < n_max ? (uint32_t)n : n_max;
 }
 
@@ -114,14 +115,14 @@ static void plan_prefill(bt_engine *e)
         const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
         uint32_t n = left < r->n_prefill_chunk ? left : r->n_prefill_chunk;
         n = n < room ? n : room;
-        uint32_t in_time = rows_in(e, r->n_done, ms, n);
+        uint32_t in_time = rows_in(e, decoding, r->n_done, ms, n);
         const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;
         in_time = in_time < least ? least : in_time;
         n = n < in_time ? n : in_time;
         if (n == 0) {
             break;
         }
-        ms -= n * bt_pace_prefill_ms(&e->pace, r->n_done + n / 2.0);
+        ms -= n * bt_pace_prefill_ms(&e->pace, decoding, r->n_done + n / 2.0);
         p->n_keys += (double)n * (r->n_done + (n + 1) / 2.0);
         n_rows += n;
         add_part(p, r, n, n == left && !r->prefill_only && r->n_predict > 0);

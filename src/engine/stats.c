@@ -52,15 +52,16 @@ static void finish_report(const bt_request *r, bt_prefill_report *p)
     p->n_remote = r->n_remote;
     p->n_local = done > given ? done - given : 0;
     p->queue_ms += r->stats.queue_ms;
+    /* The prefix was usable when all of it was: what was prefilled here counts too. */
+    if (p->n_local > 1 || p->total_ms <= 0) {
+        p->total_ms = r->stats.prompt_ms;
+    }
     if (r->n_remote > 0) {
         p->place = p->n_local > 1 ? BT_PREFILL_MIXED : BT_PREFILL_REMOTE;
         return;
     }
     const bool cached = r->n_cached > 0 && r->n_cached + 1 >= r->n_prompt;
     p->place = cached ? BT_PREFILL_CACHE : BT_PREFILL_LOCAL;
-    if (p->total_ms <= 0) {
-        p->total_ms = r->stats.prompt_ms;
-    }
     if (p->reason[0] == '\0') {
         snprintf(p->reason, sizeof p->reason, "%s",
                  cached           ? "the prompt was in the prefix cache"

@@ -78,7 +78,7 @@ static uint64_t window_of(const bt_handoff_peer *peer)
     }
     bt_link_stats link;
     bt_link_stats_get(peer->link, &link);
-    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms;
+    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms_min;
     return path > BT_HANDOFF_WINDOW_MAX   ? BT_HANDOFF_WINDOW_MAX
            : path > BT_HANDOFF_WINDOW_MIN ? (uint64_t)path
                                           : BT_HANDOFF_WINDOW_MIN;
@@ -174,15 +174,19 @@ void bt_handoff_jobs_send(bt_handoff_peer *peer)
         n_sent += j->sent;
     }
     for (bt_handoff_job *j = peer->jobs; j && peer->link; j = j->next) {
-        bt_error err;
         if (j->sent || j->cancelled) {
             continue;
         }
-        if (n_sent >= peer->status.n_slots || peer->status.state != BT_PREFILL_READY ||
-            send_job(peer, j, &err) != BT_OK) {
+        if (n_sent >= peer->status.n_slots || peer->status.state != BT_PREFILL_READY) {
+            break;
+        }
+        bt_error err;
+        const bt_status s = send_job(peer, j, &err);
+        if (s == BT_E_FULL) {
             break;                      /* tried again at the next tick */
         }
-        n_sent++;
+        j->send_status = s;             /* a failure is dealt with at the next tick */
+        n_sent += s == BT_OK;
     }
 }
 
@@ -195,6 +199,7 @@ void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job)
     *at = job;
     job->n_tries++;
     job->sent = false;
+    job->send_status = BT_OK;
     job->news_ms = bt_clock_ms();
     bt_say(job->report.worker, sizeof job->report.worker, "%s", peer->address);
     bt_handoff_jobs_send(peer);
@@ -208,6 +213,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.n_remote = job->complete - job->first;
     job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
     job->report.total_ms = bt_clock_ms() - job->start_ms;
+    job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
     bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
     bt_handoff_job_destroy(job);
 }
@@ -245,58 +251,64 @@ static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;
 }
 
-/* Lock held. Counts and tells; every job that leaves a worker for the worse passes here. */
+/* Every job that leaves the workers for the worse passes here. */
 static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why)
 {
-    bt_prefill *p = peer->owner;
     const uint32_t n = job->end - job->first, done = job->complete - job->first;
     job->report.fallback = true;
     bt_say(job->report.reason, sizeof job->report.reason,
            "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
-    if (job->policy_fail) {
-        p->status.n_failed++;
-    } else {
-        p->status.n_fallbacks++;
-    }
     bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
            job->policy_fail ? "failed" : "fallback", peer->address, n, done,
            bt_status_name(why->status), why->text);
 }
 
-void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell)
+/* Lock held. Counts a job that leaves this peer without COMMIT. */
+static void count_failed(bt_handoff_peer *peer, const bt_handoff_job *job, bool goes_on)
 {
-    bt_prefill *p = peer->owner;
-    (void)pthread_mutex_lock(&p->lock);
-    take_off(peer, job);
+    bt_prefill_status *all = &peer->owner->status;
     if (job->cancelled) {
         peer->status.n_cancelled++;
-        p->status.n_cancelled++;
+        all->n_cancelled++;
     } else {
         peer->status.n_fallbacks++;
+        all->n_retries += goes_on;
+        all->n_failed += !goes_on && job->policy_fail;
+        all->n_fallbacks += !goes_on && !job->policy_fail;
     }
     if (job->sent) {
         peer->status.n_partial_tokens += job->complete - job->asked.position_first;
-        if (tell) {
-            send_cancel(peer, job->stream, why->status);
-        }
+    }
+}
+
+void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell)
+{
+    bt_prefill *p = peer->owner;
+    const uint32_t complete = job->complete, end = job->end;
+    (void)pthread_mutex_lock(&p->lock);
+    take_off(peer, job);
+    bt_handoff_peer *next = next_worker(p, peer, job);
+    const bool cancelled = job->cancelled;
+    count_failed(peer, job, next != NULL);
+    if (job->sent && tell) {
+        send_cancel(peer, job->stream, why->status);
     }
     bt_ledger_close(&job->ledger);
-    bt_handoff_peer *next = next_worker(p, peer, job);
     if (next) {
-        bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
-               peer->address, next->address, job->complete, job->end, bt_status_name(why->status),
-               why->text);
-        p->status.n_retries++;
         job->report.retries++;
         bt_handoff_job_give(next, job);
-    } else if (!job->cancelled) {
-        tell_fallback(peer, job, why);
     }
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
-    if (!next) {
-        abandon(p, job, why->status);
+    if (next) {
+        bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
+               peer->address, next->address, complete, end, bt_status_name(why->status), why->text);
+        return;
     }
+    if (!cancelled) {
+        tell_fallback(peer, job, why);
+    }
+    abandon(p, job, why->status);
 }
 
 void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
@@ -316,10 +328,9 @@ void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
  * that the worker does not run dry. */
-static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job, size_t size)
+static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
 {
-    job->credit_owed += size;
-    if (job->credit_owed < job->asked.credit / 4) {
+    if (job->credit_owed == 0 || job->credit_owed < job->asked.credit / 4) {
         return;
     }
     const bt_wire_credit m = { .bytes = job->credit_owed };
@@ -373,7 +384,8 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
         job->rows_ms = job->news_ms;
     }
     job->report.bytes += (uint64_t)m.k.size + m.v.size;
-    give_credit(peer, job, frame->size);
+    job->credit_owed += frame->size;
+    give_credit(peer, job);
     return BT_OK;
 }
 
@@ -497,6 +509,11 @@ static bt_handoff_job *find_overdue(bt_handoff_peer *peer, const bt_link_load *l
                           peer->status.reason);
             return j;
         }
+        if (j->send_status != BT_OK) {
+            (void)bt_fail(why, j->send_status, "the prompt could not be sent: %s",
+                          bt_status_text(j->send_status));
+            return j;
+        }
         if (j->sent && now - j->news_ms > patience_ms(peer, j, load)) {
             (void)bt_fail(why, BT_E_TIMEOUT, "no rows for %.1f s", (now - j->news_ms) / 1000);
             return j;
@@ -516,6 +533,9 @@ void bt_handoff_jobs_tick(bt_handoff_peer *peer)
         bt_handoff_job *job = find_overdue(peer, &link.peer_load, &why);
         if (!job) {
             bt_handoff_jobs_send(peer);
+            for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+                give_credit(peer, j);   /* should it have failed before */
+            }
         }
         (void)pthread_mutex_unlock(&peer->owner->lock);
         if (!job) {

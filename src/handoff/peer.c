@@ -19,20 +19,42 @@
 
 /* ---- state ---- */
 
-/* Says a state once: a worker that stays away is one line, not one per attempt. */
+/* Equal but for numbers: "silent for 2002 ms" is no news after "silent for 2007 ms". */
+static bool same_but_numbers(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strspn(a, "0123456789");
+        b += strspn(b, "0123456789");
+        if (*a != *b) {
+            return false;
+        }
+        if (*a == '\0') {
+            return true;
+        }
+    }
+}
+
+/* Says a state once: a worker that stays away is one line, not one per attempt. A hung worker
+ * that is found silent again after connecting anew has not changed either. */
 static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char *reason)
 {
     bt_prefill *p = peer->owner;
     bt_prefill_worker_status *st = &peer->status;
     (void)pthread_mutex_lock(&p->lock);
-    const bool news = st->state != state || strcmp(st->reason, reason) != 0;
+    const bool ready = state == BT_PREFILL_READY;
+    const bool other = peer->said_ready || !same_but_numbers(peer->said, reason);
+    const bool news = ready ? !peer->said_ready : reason[0] && other;
     st->state = state;
     bt_say(st->reason, sizeof st->reason, "%s", reason);
+    if (news) {
+        peer->said_ready = ready;
+        bt_say(peer->said, sizeof peer->said, "%s", reason);
+    }
     (void)pthread_mutex_unlock(&p->lock);
-    if (news && state == BT_PREFILL_READY) {
+    if (news && ready) {
         bt_log(BT_LOG_INFO, "worker %s ready version \"%s\" isa %s slots %u", peer->address,
                st->version, st->numerics[0] ? st->numerics : "unknown", st->n_slots);
-    } else if (news && reason[0]) {
+    } else if (news) {
         bt_log(BT_LOG_WARN, "worker %s %s reason \"%s\"", peer->address,
                bt_prefill_state_name(state), reason);
     }
@@ -104,7 +126,7 @@ static bt_status send_hello(bt_handoff_peer *peer, bt_link *link, bt_error *err)
 static bt_status take_reject(const bt_frame *frame, bt_error *err)
 {
     bt_wire_reject m;
-    char field[40], ours[64], theirs[64], sentence[160];
+    char field[40], ours[64], theirs[64], sentence[224];
     BT_TRY(bt_wire_reject_decode(frame->body, frame->size, &m, err));
     (void)bt_wire_text_copy(m.field, field, sizeof field);
     (void)bt_wire_text_copy(m.server_value, ours, sizeof ours);
@@ -114,8 +136,9 @@ static bt_status take_reject(const bt_frame *frame, bt_error *err)
     if (status == BT_E_FULL || status == BT_E_CLOSED) {
         return bt_fail(err, status, "the worker refused: %s", sentence);
     }
-    return bt_fail(err, BT_E_REFUSED, "'%s' is %s here and %s there: %s", field, ours, theirs,
-                   sentence);
+    /* What a person needs comes first: reports have room for less than all of it. */
+    return bt_fail(err, BT_E_REFUSED, "%s ('%s' is %s here and %s there)", sentence, field, ours,
+                   theirs);
 }
 
 static bt_status check_welcome(const bt_wire_welcome *m, bt_error *err)
@@ -296,6 +319,10 @@ static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
                                       err);
         if (s == BT_OK) {
             s = take_frame(peer, &frame, err);
+        }
+        if (stopping(peer)) {
+            /* stop() closes links that it can see; this one may have become ready behind it. */
+            s = bt_fail(err, BT_E_CLOSED, "the server is shutting down");
         }
         if (s != BT_OK && s != BT_E_AGAIN) {
             return;

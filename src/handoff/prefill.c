@@ -66,8 +66,6 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
     const bool fail = job->policy == BT_POLICY_FAIL;
     say_none_ready(p, job->position_end, report->reason, sizeof report->reason);
     report->fallback = true;
-    bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"", fail ? "failed" : "fallback",
-           job->position_end - job->position_first, report->reason);
     bt_handoff_job *refused = fail ? bt_handoff_job_create(job, report) : NULL;
     if (!refused) {
         p->status.n_fallbacks++;
@@ -129,6 +127,10 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
         }
     }
     (void)pthread_mutex_unlock(&p->lock);
+    if (report->fallback) {
+        bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"", taken ? "failed" : "fallback",
+               q.n_tokens, report->reason);
+    }
     return taken;
 }
 

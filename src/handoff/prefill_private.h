@@ -46,6 +46,7 @@ struct bt_handoff_job {
     bool      policy_fail;
     bool      cancelled;               /* set by the engine's thread */
     bool      sent;                    /* PREFILL is out; else it waits for a slot */
+    bt_status send_status;             /* what came of sending it */
     uint32_t  n_tries;
     uint32_t  stream;
     bt_wire_prefill asked;             /* as sent */
@@ -75,6 +76,8 @@ struct bt_handoff_peer {
     double          measured_ms;       /* when these were last told something; 0: never */
     uint64_t        others_tokens;     /* of other servers, by the worker's last word */
     double          load_told_ms;      /* when that came */
+    bool            said_ready;        /* what the log was told last: ready, or this reason */
+    char            said[256];
     bt_prefill_worker_status status;   /* what is derived is filled in on demand */
 };
 

@@ -270,7 +270,9 @@ static bool open_segment(bt_handoff_push *u)
 {
     const uint32_t first_layer = keeping_layer(u, 0);
     const uint64_t whole = BT_HANDOFF_SEGMENT_BYTES / u->guest->worker->token_bytes;
-    const uint32_t most = whole > UINT32_MAX ? UINT32_MAX : whole > 0 ? (uint32_t)whole : 1;
+    const uint32_t most = whole > BT_HANDOFF_SEGMENT_TOKENS ? BT_HANDOFF_SEGMENT_TOKENS
+                          : whole > 0                       ? (uint32_t)whole
+                                                            : 1;
     uint32_t end = u->ready[first_layer];
     if (u->complete > u->segment_first) {
         end = u->complete - u->segment_first > most ? u->segment_first + most : u->complete;

@@ -24,7 +24,8 @@ void bt_handoff_guest_error(bt_handoff_guest *g, uint32_t stream, const bt_error
     atomic_fetch_add(&g->worker->n_errors, 1);
     if (bt_wire_error_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_ERROR, stream, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s error not sent: %s", g->name, err.text);
+        /* The server would wait for rows; the end of the connection tells it as well. */
+        bt_link_close(g->link, err.text);
     }
 }
 
@@ -82,9 +83,6 @@ static void poll_events(bt_handoff_push *u)
 {
     bt_handoff_guest *g = u->guest;
     bt_event event;
-    if (!u->request || u->ended) {
-        return;
-    }
     while (bt_request_wait(u->request, 0, &event) == BT_OK) {
         if (event.kind == BT_EVENT_BEGIN) {
             bt_request_stats stats;
@@ -170,11 +168,13 @@ static void send_piece(bt_handoff_guest *g, bt_handoff_push *u, const bt_bulk *b
         return;
     }
     u->n_queued--;
-    /* A dropped stream is cancelled already; anything else is the end of the connection, which the
-     * reader sees too. */
     u->cancelled = true;
     if (s != BT_E_CANCELLED) {
+        /* Not a dropped stream: the end of the connection, and if it is not yet, it is now. */
         g->closing = true;
+        (void)pthread_mutex_unlock(&g->lock);
+        bt_link_close(g->link, err.text);
+        (void)pthread_mutex_lock(&g->lock);
     }
 }
 
@@ -198,10 +198,13 @@ static bool poll_all(bt_handoff_guest *g)
 {
     bool ending = false;
     for (bt_handoff_push *u = g->pushes; u; u = u->next) {
+        if (!u->request || u->ended) {
+            continue;
+        }
         (void)pthread_mutex_unlock(&g->lock);
         poll_events(u);
         (void)pthread_mutex_lock(&g->lock);
-        ending |= u->request && !u->ended && (u->committed || u->cancelled);
+        ending |= !u->ended && (u->committed || u->cancelled);
     }
     return ending;
 }

@@ -83,15 +83,13 @@ static void *listen_main(void *context)
         bt_error err;
         const bt_status s = bt_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
         const uint32_t n_strangers = clear_away(w, false);
-        if (s == BT_E_FULL) {
-            bt_log(BT_LOG_WARN, "connection not accepted reason \"%s\"", err.text);
-            bt_clock_sleep_ms(BT_HANDOFF_LISTEN_MS);
-        } else if (s == BT_OK && n_strangers >= BT_HANDOFF_STRANGERS_MAX) {
+        if (s == BT_OK && n_strangers >= BT_HANDOFF_STRANGERS_MAX) {
             bt_link_destroy(link);      /* silence is cheap: no thread, no memory, no log line */
         } else if (s == BT_OK) {
             admit(w, link);
-        } else if (s != BT_E_AGAIN) {
-            break;
+        } else if (s != BT_E_AGAIN && s != BT_E_CLOSED) {
+            bt_log(BT_LOG_WARN, "connection not accepted reason \"%s\"", err.text);
+            bt_clock_sleep_ms(BT_HANDOFF_LISTEN_MS);
         }
     }
     return NULL;
@@ -139,9 +137,13 @@ bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worke
     }
     w->engine = engine;
     (void)pthread_mutex_init(&w->lock, NULL);
+    bt_link_options link = o->link;
+    if (link.queue_bytes_max == 0) {
+        link.queue_bytes_max = BT_HANDOFF_QUEUE_BYTES;
+    }
     bt_status s = open_engine_side(w, o, err);
     if (s == BT_OK) {
-        s = bt_listener_open(o->listen, &o->link, &w->listener, err);
+        s = bt_listener_open(o->listen, &link, &w->listener, err);
     }
     if (s == BT_OK) {
         w->thread_runs = bt_link_thread_start(&w->thread, listen_main, w);

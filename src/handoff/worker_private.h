@@ -30,9 +30,14 @@ enum {
     BT_HANDOFF_PEERS_DEFAULT = 16
 };
 
-/* When the link is behind, a run of complete positions is cut into pieces of about this many bytes,
- * so that CHUNKs keep coming and a lost connection costs little. */
-#define BT_HANDOFF_SEGMENT_BYTES (4u << 20)
+/* When the link is behind, a run of complete positions is cut into pieces of at most so many bytes
+ * and tokens, so that CHUNKs keep coming and a lost connection costs little. */
+#define BT_HANDOFF_SEGMENT_BYTES  (4u << 20)
+#define BT_HANDOFF_SEGMENT_TOKENS 256u
+
+/* Bulk frames queued per server: enough to keep the writer busy, little enough that a short prompt
+ * does not wait long behind the rows of long ones. */
+#define BT_HANDOFF_QUEUE_BYTES (4u << 20)
 
 typedef struct bt_handoff_guest bt_handoff_guest;
 typedef struct bt_handoff_push  bt_handoff_push;

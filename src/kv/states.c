@@ -80,8 +80,8 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
     }
     size_t total;
     if (!bt_size_mul(l->slot_bytes, l->n_slots, &total)) {
-        return bt_fail(err, BT_E_NOMEM, "%u states of %" PRIu64 " bytes do not fit an address space",
-                       l->n_slots, l->slot_bytes);
+        return bt_fail(err, BT_E_NOMEM, "%u states of %" PRIu64 " bytes do not fit an address "
+                       "space", l->n_slots, l->slot_bytes);
     }
     BT_TRY(bt_device_buffer_alloc(p->device, total, &l->buffer, err));
     p->base = bt_device_map(p->device, l->buffer);

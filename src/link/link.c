@@ -119,14 +119,23 @@ bt_status bt_link_connect(const char *address, const bt_link_options *o, bt_link
     const bt_link_options defaults = {0};
     char peer[BT_LINK_PEER_MAX];
     bt_transport *transport;
+    bt_link_key key;
     bt_link *l;
     int fd;
 
     o = o != NULL ? o : &defaults;
-    BT_TRY(bt_link_address_connect(address, o, &fd, peer, err));
-    BT_TRY(bt_transport_tcp_open(fd, false, peer, &transport, err));
+    if (o->key_file != NULL) {          /* each time: it may have been replaced */
+        BT_TRY(bt_link_key_load(o->key_file, &key, err));
+    }
+    bt_status status = bt_link_address_connect(address, o, &fd, peer, err);
+    if (status == BT_OK) {
+        status = bt_transport_open(fd, false, peer, o->key_file != NULL ? &key : NULL, &transport,
+                                   err);
+    }
+    bt_link_key_forget(&key);
+    BT_TRY(status);
     BT_TRY(bt_link_create(transport, o, &l, err));
-    const bt_status status = bt_link_handshake(l, UINT64_MAX, err);
+    status = bt_link_handshake(l, UINT64_MAX, err);
     if (status != BT_OK) {
         bt_link_destroy(l);
         return status;

@@ -21,7 +21,9 @@ struct bt_listener {
     int              fd;
     int              wake[2];           /* [0] becomes readable on stop and stays so */
     atomic_bool      stopped;
-    bt_link_options  options;           /* key_file and stop: NULL */
+    bt_link_options  options;
+    bool             encrypted;
+    bt_link_key      key;               /* if encrypted; read once, at open */
     char             address[BT_LINK_PEER_MAX];
 };
 
@@ -54,10 +56,19 @@ bt_status bt_listener_open(const char *address, const bt_link_options *o,
     if (o != NULL) {
         l->options = *o;
     }
-    bt_status status = bt_link_address_listen(address, &l->options, &l->fd, err);
+    bt_status status = BT_OK;
+    if (l->options.key_file != NULL) {
+        status = bt_link_key_load(l->options.key_file, &l->key, err);
+    }
+    if (status == BT_OK) {
+        status = bt_link_address_listen(address, &l->options, &l->fd, err);
+    }
     if (status == BT_OK) {
         status = prepare(l, err);
     }
+    l->encrypted = l->options.key_file != NULL;
+    l->options.key_file = NULL;         /* both pointers are the caller's */
+    l->options.stop = NULL;
     if (status != BT_OK) {
         bt_listener_close(l);
         return status;
@@ -89,7 +100,7 @@ static bt_status take(bt_listener *l, bt_link **ret_link, bt_error *err)
         return status;
     }
     bt_link_address_tell((struct sockaddr *)&a, size, peer, sizeof peer);
-    BT_TRY(bt_transport_tcp_open(fd, true, peer, &transport, err));
+    BT_TRY(bt_transport_open(fd, true, peer, l->encrypted ? &l->key : NULL, &transport, err));
     return bt_link_create(transport, &l->options, ret_link, err);
 }
 
@@ -141,5 +152,6 @@ void bt_listener_close(bt_listener *l)
             close(list[i]);
         }
     }
+    bt_link_key_forget(&l->key);
     bt_free(l);
 }

@@ -3,9 +3,9 @@
  * Small frames are read many at a time. What is missing of a large one is read straight to its
  * place, and no further, so nothing has to be moved afterwards.
  *
- * Time in which this process did not run (a laptop asleep, a machine with too much to do) is not the
- * peer's silence. And silence counts only after a look that found nothing: an owner that came back late, to a socket
- * full of heartbeats, has lost nobody.
+ * Time in which this process did not run (a laptop asleep, a machine with too much to do) is not
+ * the peer's silence. And silence counts only after a look that found nothing: an owner that came
+ * back late, to a socket full of heartbeats, has lost nobody.
  */
 #include "link/private.h"
 
@@ -227,6 +227,14 @@ static bt_status take_heartbeat(bt_link *l, const bt_frame *f, bt_error *err)
 
 /* ---- receive ---- */
 
+/* The first bytes are a TLS record: an alert, or the peer's greeting. */
+static bool speaks_tls(const bt_link *l)
+{
+    const uint8_t *first = l->in + l->in_first;
+    return l->in_sequence == 0 && !l->transport->ops->encrypted && l->in_end - l->in_first >= 2 &&
+           (first[0] == 0x15 || first[0] == 0x16) && first[1] == 3;
+}
+
 /* The frame that begins at in_first. BT_E_AGAIN: *ret_need bytes are needed. */
 static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, bt_error *err)
 {
@@ -239,6 +247,11 @@ static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, b
     if (status == BT_E_AGAIN) {
         *ret_need = size;
         return status;
+    }
+    if (status != BT_OK && speaks_tls(l)) {
+        bt_fail(&why, BT_E_AUTH, "%s: has a key, and this side has none; give both sides the same "
+                "--key-file", l->transport->peer);
+        return lose(l, &why, err);
     }
     if (status != BT_OK) {
         bt_fail(&why, status, "%s: %.240s", l->transport->peer, parsed.text);

@@ -1,4 +1,4 @@
-/* link/tcp.c - plain TCP. */
+/* link/tcp.c - plain TCP, and the choice between it and TLS. */
 #include "link/transport.h"
 
 #include <errno.h>
@@ -108,4 +108,11 @@ bt_status bt_transport_tcp_open(int fd, bool accepted, const char *peer,
     snprintf(t->peer, sizeof t->peer, "%s", peer);
     *ret_transport = t;
     return BT_OK;
+}
+
+bt_status bt_transport_open(int fd, bool accepted, const char *peer, const bt_link_key *key,
+                            bt_transport **ret_transport, bt_error *err)
+{
+    return key != NULL ? bt_transport_tls_open(fd, accepted, peer, key, ret_transport, err)
+                       : bt_transport_tcp_open(fd, accepted, peer, ret_transport, err);
 }

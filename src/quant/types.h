@@ -27,7 +27,7 @@ typedef struct {
     bt_type     id;
     uint32_t    block_elems;   /* values in a block */
     uint32_t    block_bytes;
-    bool        can_decode;    /* false: known by name only (codebook types): refuse with the name */
+    bool        can_decode;    /* false: known by name only (codebook types): refuse by name */
     bool        can_encode;
 } bt_type_info;
 
@@ -40,7 +40,8 @@ bool bt_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes
 
 /* n is a multiple of the block. Exact f32 values of the stored row. */
 BT_MUST_CHECK bt_status bt_type_decode(bt_type type, const void *from, float *to, size_t n);
-/* Straightforward encoders (no search), for tests, tools and the KV cache. BT_E_UNSUPPORTED else. */
+/* Straightforward encoders (no search), for tests, tools and the KV cache. BT_E_UNSUPPORTED for
+ * types that have none. */
 BT_MUST_CHECK bt_status bt_type_encode(bt_type type, const float *from, void *to, size_t n);
 
 /* One value. Round to nearest even; f16 keeps infinities, NaN and denormals. */

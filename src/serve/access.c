@@ -126,11 +126,17 @@ static bt_status add_key(bt_access_keys *k, const char *text, size_t size, bt_er
 
 bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err)
 {
+    const size_t before = k->count;
     for (const char *at = list; *at;) {
         at += strspn(at, ", \t");
         const size_t n = strcspn(at, ", \t");
         BT_TRY(add_key(k, at, n, err));
         at += n;
+    }
+    if (k->count == before) {
+        /* `--api-key "$UNSET"` must not mean "no key is asked for". */
+        return bt_fail(err, BT_E_BADINPUT, "the list of API keys is empty: give a key, or leave "
+                       "the option out to serve without one");
     }
     return BT_OK;
 }

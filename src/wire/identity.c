@@ -50,10 +50,10 @@ static void name_misfit(bt_wire_misfit *misfit, const char *field, const bt_wire
     snprintf(misfit->field, sizeof misfit->field, "%s", field);
     misfit->status = BT_E_REFUSED;
     snprintf(misfit->sentence, sizeof misfit->sentence,
-             "%s differs: server %s (%s), worker %s (%s); %s", field, misfit->server_value,
+             "the server has '%.40s', the worker '%.40s', and their %s differs (%.10s, %.10s): %s",
              bt_wire_text_copy(server->model, server_model, sizeof server_model),
-             misfit->worker_value,
-             bt_wire_text_copy(worker->model, worker_model, sizeof worker_model), advice(field));
+             bt_wire_text_copy(worker->model, worker_model, sizeof worker_model), field,
+             misfit->server_value, misfit->worker_value, advice(field));
 }
 
 static bool version_fits(const bt_wire_hello *server, const bt_wire_hello *worker,

@@ -9,8 +9,8 @@ to exact arithmetic in the one row that a reference has is chance, so the distan
 here, and tests/diff/twins.py compares the means over all rows.
 
 The greedy continuation is compared token by token as far as it does not hang on a near tie
-(`greedy_sure`): each step evaluates the prompt and all tokens so far from the beginning, so it also
-compares every length of prompt.
+(`greedy_sure`), in two ways: `baton logits` evaluates the prompt and all tokens so far from the
+beginning for every token, and `baton run` decodes them one by one.
 """
 import argparse
 import json
@@ -28,25 +28,36 @@ def nmse(ours, reference):
 
 class Model:
     def __init__(self, baton, path, tier):
-        self.command = [baton, "logits", "-m", str(path), "--isa", tier]
+        self.baton = baton
+        self.options = ["-m", str(path), "--isa", tier, "-ctk", "f32", "-ctv", "f32"]
 
-    def logits(self, tokens, *options):
-        """Logits after the last token, or None when the machine does not have the tier."""
-        run = subprocess.run([*self.command, "--tokens", ",".join(map(str, tokens)), *options],
-                             capture_output=True, text=True)
+    def output(self, verb, tokens, *options):
+        """The JSON that the verb prints, or None when the machine does not have the tier."""
+        run = subprocess.run([self.baton, verb, *self.options, "--tokens",
+                              ",".join(map(str, tokens)), *options], capture_output=True, text=True)
         if run.returncode != 0 and "does not have it" in run.stderr:
             return None
+        if run.returncode != 0 and "do not hold yet" in run.stderr:
+            return {"tokens": None}      # a recurrent state: only `baton logits` keeps one so far
         if run.returncode != 0:
             sys.exit(f"{' '.join(run.args[:6])}: {run.stderr.strip()}")
-        return json.loads(run.stdout)["rows"][-1]["logits"]
+        return json.loads(run.stdout)
+
+    def logits(self, tokens):
+        output = self.output("logits", tokens)
+        return output and output["rows"][-1]["logits"]
 
     def greedy(self, tokens, n):
         tokens, made = list(tokens), []
         for _ in range(n):
-            logits = self.logits(tokens, "-ctk", "f32", "-ctv", "f32")
+            logits = self.logits(tokens)
             made.append(max(range(len(logits)), key=logits.__getitem__))
             tokens.append(made[-1])
         return made
+
+    def decoded(self, tokens, n):
+        return self.output("run", tokens, "-n", str(n), "--temp", "0", "--ignore-eos", "--json",
+                           "-q")["tokens"] if n else []
 
 
 def sure(reference):
@@ -56,7 +67,7 @@ def sure(reference):
 
 
 def check_tier(model, tier, reference):
-    ours = model.logits(reference["tokens"], "-ctk", "f32", "-ctv", "f32")
+    ours = model.logits(reference["tokens"])
     if ours is None:
         return None
     problems = []
@@ -75,6 +86,8 @@ def check_tier(model, tier, reference):
     made = model.greedy(reference["tokens"], n)
     if made not in wanted:
         problems.append(f"greedy tokens {made}, not {wanted[0]}")
+    if model.decoded(reference["tokens"], n) not in (made, None):
+        problems.append("baton run gives other tokens than baton logits")
     figures = ", ".join(f"{name} {value:.2e}" for name, value in distance.items())
     print(f"{reference['model']} {tier}: nmse to {figures} (at most {most:g}); {n} greedy tokens: "
           + ("; ".join(problems) or "agrees"), flush=True)

@@ -49,6 +49,34 @@ void check_act_row_bytes(const bt_cpu_kernels *k)
     }
 }
 
+/* Squared error of a part whose largest magnitude becomes `code_max`, in double. */
+static double squared_error(const float *x, double largest, int code_max)
+{
+    const double scale = largest / code_max;
+    double       sum = 0.0;
+
+    for (int i = 0; i < BT_ACT_PART; i++) {
+        const double error = x[i] - scale * nearbyint(x[i] / scale);
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* No other range is better by more than the roundings of the comparison: a code is off by at most
+ * 127 gamma(3) before its distance, at most 1/2, is squared, 16 times. */
+static void check_choice(const float *x, double largest, int code_max)
+{
+    const double step = largest / BT_ACT_CODE_MAX_LEAST;
+    const double slack = 16 * 2.0 * 0.5 * 127 * gamma_of(4) * step * step;
+
+    for (int c = BT_ACT_CODE_MAX_LEAST; c <= BT_ACT_CODE_MAX; c++) {
+        const double mine = squared_error(x, largest, code_max);
+        if (squared_error(x, largest, c) < mine * (1.0 - gamma_of(20)) - slack) {
+            check_failed("largest %g became %d, and %d is better", largest, code_max, c);
+        }
+    }
+}
+
 /* One part of 16 against its definition in cpu/acts.h. */
 static void check_part(const float *x, const bt_act_block *b, int h)
 {
@@ -65,18 +93,21 @@ static void check_part(const float *x, const bt_act_block *b, int h)
         }
         return;
     }
-    const double scale = (double)largest / 127.0;
-    if (!within(b->scale[h], scale, gamma_of(2) * scale)) {
+    const double range = largest / (double)b->scale[h];
+    const double scale = largest / round(range);
+    if (round(range) < BT_ACT_CODE_MAX_LEAST || round(range) > BT_ACT_CODE_MAX
+        || fabs(range - round(range)) > range * gamma_of(3)) {
         check_failed("scale %g of largest %g", b->scale[h], largest);
     }
+    check_choice(x, largest, (int)round(range));
     if (b->part_sum[h] != b->scale[h] * (float)sum) {
         check_failed("part sum %g, scale %g times %d", b->part_sum[h], b->scale[h], sum);
     }
     for (int i = 0; i < BT_ACT_PART; i++) {
         const int    q = b->q[BT_ACT_PART * h + i];
         const double exact = (double)x[i] / scale;
-        /* Half a step, and the roundings of 127 / largest and of the product, at most 127 large. */
-        if (q < -127 || q > 127 || fabs(exact - q) > 0.5 + 127 * gamma_of(2)) {
+        /* Half a step, and the roundings of the factor and of the product, at most 127 large. */
+        if (q < -127 || q > 127 || fabs(exact - q) > 0.5 + 127 * gamma_of(3)) {
             check_failed("%g of largest %g became %d", x[i], largest, q);
         }
     }

@@ -106,8 +106,8 @@ static attention_case case_make(const shape *s)
     }
     const size_t k_row = row_bytes(s->type_k, s->n_kv_heads * s->dim);
     const size_t v_row = row_bytes(s->type_v, s->n_kv_heads * s->dim_v);
-    const size_t scratch = bt_cpu_attention_scratch(s->n_heads, s->dim > s->dim_v ? s->dim : s->dim_v,
-                                                    s->page_tokens);
+    const uint32_t dim = s->dim > s->dim_v ? s->dim : s->dim_v;
+    const size_t scratch = bt_cpu_attention_scratch(s->n_heads, dim, s->page_tokens);
     c.a = (bt_cpu_attention){
         .n_rows = s->n_rows, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads, .head_dim = s->dim,
         .head_dim_v = s->dim_v, .q_stride = s->n_heads * s->dim, .y_stride = s->n_heads * s->dim_v,

@@ -1,7 +1,7 @@
 /* tests/kernels/check_recurrent.c - convolutions, the delta rule, and the choice of experts.
  *
- * Against the reference, which sums in double; u is 2^-24. How a call is cut (tokens, rows) must not
- * change one bit. */
+ * Against the reference, which sums in double; u is 2^-24. How a call is cut (tokens, rows) must
+ * not change one bit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static guarded floats(size_t n, pattern kind)
 
 /* ---- short_conv ---- */
 
-/* The sum's error is gamma(n_taps) of the sum of magnitudes; silu has a slope of at most 1.1, and is
- * itself good to 2^-22 and five roundings (check_glu). */
+/* The sum's error is gamma(n_taps) of the sum of magnitudes; silu has a slope of at most 1.1, and
+ * is itself good to 2^-22 and five roundings (check_glu). */
 static void check_conv_of(const bt_cpu_kernels *k, uint32_t n, uint32_t n_taps, bt_activation act)
 {
     guarded rows[4], taps = floats((size_t)n * n_taps, PATTERN_NORMAL);
@@ -189,7 +189,8 @@ static void check_pieces(const bt_cpu_kernels *k, uint32_t dk, uint32_t dv, uint
             k->delta_scan(&part);
         }
     }
-    if (memcmp(y.data, s.y.data, y.size) != 0 || memcmp(state.data, s.state.data, state.size) != 0) {
+    if (memcmp(y.data, s.y.data, y.size) != 0 ||
+        memcmp(state.data, s.state.data, state.size) != 0) {
         check_failed("delta rule %u x %u: %u tokens and %u rows at a time give other bits", dv, dk,
                      tokens_step, rows_step);
     }
@@ -210,7 +211,8 @@ static void check_gates(void)
             const double sum = (double)x + 0.25;
             const double soft = sum > 20.0 ? sum : log1p(exp(sum));
             const double want = exp((double)decays[i] * soft), open = 1.0 / (1.0 + exp(-(double)x));
-            if (!within(keep, want, U * want + 0x1p-149) || !within(beta, open, U * open + 0x1p-149)) {
+            if (!within(keep, want, U * want + 0x1p-149) ||
+                !within(beta, open, U * open + 0x1p-149)) {
                 check_failed("gates at %.9g, decay %g: %.9g and %.9g instead of %.9g and %.9g", x,
                              decays[i], keep, beta, want, open);
                 return;
@@ -237,8 +239,8 @@ void check_delta_scan(const bt_cpu_kernels *k)
 
 /* ---- route and combine ---- */
 
-static void check_route_of(const bt_cpu_kernels *k, const float *scores, uint32_t n, uint32_t n_used,
-                           bool renormalise)
+static void check_route_of(const bt_cpu_kernels *k, const float *scores, uint32_t n,
+                           uint32_t n_used, bool renormalise)
 {
     float got[2 * 64], want[2 * 64];
 
@@ -252,8 +254,9 @@ static void check_route_of(const bt_cpu_kernels *k, const float *scores, uint32_
         }
         /* Two exponentials of differences, one division; the difference is off by u of itself. */
         const double difference = fabs((double)scores[(int)want[j]] - (double)scores[(int)want[0]]);
-        const double bound = fabs(want[n_used + j]) * (2.0 * 0x1p-22 + (4.0 + 2.0 * difference) * U);
-        if (!within(got[n_used + j], want[n_used + j], bound + 0x1p-120)) {
+        const double relative = 2.0 * 0x1p-22 + (4.0 + 2.0 * difference) * U;
+        if (!within(got[n_used + j], want[n_used + j],
+                    fabs(want[n_used + j]) * relative + 0x1p-120)) {
             check_failed("route %u of %u: share %u is %.9g instead of %.9g", n_used, n, j,
                          got[n_used + j], want[n_used + j]);
             return;
@@ -270,11 +273,12 @@ static void check_order(const float *scores, uint32_t n, uint32_t n_used)
     for (uint32_t j = 0; j < n_used; j++) {
         uint32_t n_before = 0;
         for (uint32_t i = 0; i < n; i++) {
-            n_before += scores[i] > scores[best[j]] || (scores[i] == scores[best[j]] && i < best[j]);
+            n_before += scores[i] > scores[best[j]] ||
+                        (scores[i] == scores[best[j]] && i < best[j]);
         }
         if (n_before != j) {
-            check_failed("the best %u of %u: %u in place %u stands behind %u", n_used, n, best[j], j,
-                         n_before);
+            check_failed("the best %u of %u: %u in place %u stands behind %u", n_used, n, best[j],
+                         j, n_before);
             return;
         }
     }
@@ -305,8 +309,8 @@ void check_route(const bt_cpu_kernels *k)
         seen |= to[j] >= 0.0f && to[j] < 8.0f ? 1u << (uint32_t)to[j] : 0;
     }
     if (seen != 0xff || to[0] != 1.0f || to[1] != 2.0f || to[2] != 5.0f || to[3] != 7.0f) {
-        check_failed("route of odd scores: numbers %g %g %g %g, seen %x", to[0], to[1], to[2], to[3],
-                     seen);
+        check_failed("route of odd scores: numbers %g %g %g %g, seen %x", to[0], to[1], to[2],
+                     to[3], seen);
     }
 }
 
@@ -318,7 +322,8 @@ void check_combine(const bt_cpu_kernels *k)
         for (uint32_t n_used = 1; n_used <= 10; n_used += 3) {
             const uint32_t n = sizes[s];
             const bool add = n_used % 2 == 0;
-            guarded x = floats((size_t)n * n_used, PATTERN_NORMAL), by = floats(n_used, PATTERN_NORMAL);
+            guarded x = floats((size_t)n * n_used, PATTERN_NORMAL);
+            guarded by = floats(n_used, PATTERN_NORMAL);
             guarded got = floats(n, PATTERN_SPIKE), want = guarded_alloc(got.size);
             guarded start = guarded_alloc(got.size);
             const float *a = x.data, *b = by.data;

@@ -98,10 +98,10 @@ void check_scale(const bt_cpu_kernels *k)
     }
 }
 
-/* y = g * s(t) * up with s(t) = 1 / (1 + e^-t). The exponential is good to 2^-22; so is the sum, and
- * two roundings follow, and the product with up. For gelu t itself carries four roundings, which the
- * exponential turns into |t| 4 u, weighed by how much of the sum it is, 1 - s(t). Results below the
- * normal range, and those where e^-t leaves it (t < -87), are only as good as that range. */
+/* y = g * s(t) * up with s(t) = 1 / (1 + e^-t). The exponential is good to 2^-22; so is the sum,
+ * and two roundings follow, and the product with up. For gelu t itself carries four roundings,
+ * which the exponential turns into |t| 4 u, weighed by how much of the sum it is, 1 - s(t). Results
+ * below the normal range, and those where e^-t leaves it (t < -87), are as good as that range. */
 static double glu_bound(bt_activation act, double g, double want)
 {
     const double root = sqrt(2.0 / 3.14159265358979323846);
@@ -203,8 +203,8 @@ static void check_rope_of(const bt_cpu_kernels *k, uint32_t n_rot, bt_rope_style
                                : i < n_rot / 2 ? i + n_rot / 2 : i - n_rot / 2;
         const double size = fabs(from[i] * (double)c[pair]) + fabs(from[other] * (double)s[pair]);
         if (!within(y[i], w[i], 3.1 * U * size)) {
-            check_failed("rope of %u, style %d: value %u is %.9g instead of %.9g", n_rot, (int)style, i,
-                         y[i], w[i]);
+            check_failed("rope of %u, style %d: value %u is %.9g instead of %.9g", n_rot,
+                         (int)style, i, y[i], w[i]);
             break;
         }
     }

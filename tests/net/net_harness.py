@@ -112,6 +112,9 @@ class Process:
                 self.child.kill()
                 self.child.wait()
         self.out.close()
+        if not hard:
+            check("Sanitizer" not in self.text(), f"{self.command[1]}: a sanitizer complains:\n"
+                  + self.text()[-6000:])
         return self.child.returncode
 
     def count(self, what):

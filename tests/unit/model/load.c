@@ -108,7 +108,10 @@ static void wrong_tensors_are_named(void **state)
 
 static void wrong_tensors_of_hybrids_are_named(void **state)
 {
-    static const struct { const char *arch, *missing, *wider, *words; bt_status status; } cases[] = {
+    static const struct {
+        const char *arch, *missing, *wider, *words;
+        bt_status status;
+    } cases[] = {
         { "qwen35", "blk.0.ssm_a", NULL, "'blk.0.ssm_a' (4 x 1) is missing", BT_E_BADFILE },
         { "qwen35", "blk.1.ssm_conv1d.weight", NULL, "(4 x 256 x 1) is missing", BT_E_BADFILE },
         { "qwen35", "blk.2.attn_q.weight", NULL, "(256 x 512 x 1) is missing", BT_E_BADFILE },
@@ -262,7 +265,7 @@ static void no_memory_leaves_nothing_behind(void **state)
         bt_model_destroy(model);
         bt_device_close(device);
         if (status == BT_OK) {
-            assert_true(n > 40);
+            assert_true(n > 20);
             break;
         }
         assert_int_equal(status, BT_E_NOMEM);

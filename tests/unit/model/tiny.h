@@ -299,7 +299,8 @@ static inline void tiny_put(tiny *t, uint32_t i)
     bt_gguf_writer_put_tensor(&t->w, &(bt_gguf_writer_tensor){
         .name = t->tensors[i].name, .type = strange ? 16 : (uint32_t)t->tensors[i].type,
         .n_dims = t->tensors[i].n_slices != 1 ? 3 : t->tensors[i].n_out == 1 ? 1 : 2,
-        .ne = { t->tensors[i].n_in, t->tensors[i].n_out, t->tensors[i].n_slices }, .data = t->tensors[i].bytes,
+        .ne = { t->tensors[i].n_in, t->tensors[i].n_out, t->tensors[i].n_slices },
+        .data = t->tensors[i].bytes,
         .size = strange ? (size_t)t->tensors[i].n_in / 256 * 66 * t->tensors[i].n_out
                         : t->tensors[i].size });
     free(t->tensors[i].bytes);

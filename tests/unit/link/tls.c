@@ -1,0 +1,555 @@
+/* tests/unit/link/tls.c - with a key: the same promises, and nobody else's. */
+#include "pair.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "link/key.h"
+
+static char folder[] = "/tmp/baton-tls-XXXXXX";
+static char paths[8][64];
+
+/* A file number `i` with these bytes. */
+static const char *key_file(int i, const void *bytes, size_t n)
+{
+    snprintf(paths[i], sizeof paths[i], "%s/key%d", folder, i);
+    const int fd = open(paths[i], O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+    return paths[i];
+}
+
+static const char *hex_key = "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
+static bt_link_options with_key, with_other_key;
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL) {
+        return -1;
+    }
+    with_key = (bt_link_options){.key_file = key_file(0, hex_key, 64), .heartbeat_ms = 5000,
+                                 .handshake_timeout_ms = 30000};
+    with_other_key = with_key;
+    with_other_key.key_file = key_file(1, "0123456789abcdef0123456789abcdeX", 32);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        if (paths[i][0] != '\0') {
+            unlink(paths[i]);
+        }
+    }
+    return rmdir(folder);
+}
+
+static void an_encrypted_frame_arrives(void **state)
+{
+    (void)state;
+    pair p = pair_open(&with_key);
+    bt_link_stats s;
+    bt_frame f;
+
+    assert_ok(bt_link_send(p.b, BT_WIRE_WELCOME, 0, "hello", 5, &pair_err));
+    assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
+    assert_int_equal(f.size, 5);
+    assert_memory_equal(f.body, "hello", 5);
+    bt_link_stats_get(p.a, &s);
+    assert_true(s.encrypted && s.alive);
+    pair_close(&p);
+}
+
+/* ---- key files ---- */
+
+static bool same_key(const char *a, const char *b)
+{
+    bt_link_key x, y;
+    assert_ok(bt_link_key_load(a, &x, &pair_err));
+    assert_ok(bt_link_key_load(b, &y, &pair_err));
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+static void a_key_is_bytes_or_hexadecimal(void **state)
+{
+    (void)state;
+    uint8_t raw[32];
+    char text[80];
+    for (int i = 0; i < 32; i++) {
+        raw[i] = (uint8_t)(i % 16 * 0x11);
+    }
+    snprintf(text, sizeof text, "%s\r\n\n", hex_key);
+    const char *bytes = key_file(2, raw, 32), *lines = key_file(3, text, strlen(text));
+    assert_true(same_key(paths[0], bytes));
+    assert_true(same_key(paths[0], lines));
+    assert_false(same_key(paths[0], paths[1]));
+    /* An odd number of digits is text. */
+    key_file(2, hex_key, 63);
+    assert_false(same_key(paths[0], paths[2]));
+}
+
+static void expect_bad(const char *path, const char *says)
+{
+    bt_link_key key;
+    assert_int_equal(bt_link_key_load(path, &key, &pair_err), BT_E_BADINPUT);
+    assert_says(pair_err.text, path);
+    assert_says(pair_err.text, says);
+}
+
+static void bad_key_files_are_told_apart(void **state)
+{
+    (void)state;
+    static char much[5000];
+    bt_listener *l;
+    bt_link *link;
+
+    expect_bad("/nonexistent/key", "No such file");
+    expect_bad(folder, "directory");
+    expect_bad(key_file(2, "", 0), "a key of 0 bytes, at least 16");
+    expect_bad(key_file(2, "fifteen bytes..", 15), "a key of 15 bytes");
+    expect_bad(key_file(2, "00112233445566778899aabbccddee\n", 31), "a key of 15 bytes");
+    memset(much, 'x', sizeof much);
+    expect_bad(key_file(2, much, sizeof much), "more than 4096");
+
+    const bt_link_options o = {.key_file = "/nonexistent/key"};
+    assert_int_equal(bt_listener_open("127.0.0.1:0", &o, &l, &pair_err), BT_E_BADINPUT);
+    assert_int_equal(bt_link_connect("127.0.0.1:1", &o, &link, &pair_err), BT_E_BADINPUT);
+}
+
+static char logged[400];
+
+static void keep_line(void *context, bt_log_level level, const char *line)
+{
+    (void)context;
+    if (level == BT_LOG_WARN) {
+        snprintf(logged, sizeof logged, "%s", line);
+    }
+}
+
+static void a_key_that_others_may_read_is_warned_of(void **state)
+{
+    (void)state;
+    bt_link_key key;
+
+    bt_log_set_sink(keep_line, NULL);
+    logged[0] = '\0';
+    assert_ok(bt_link_key_load(paths[0], &key, &pair_err));
+    assert_string_equal(logged, "");
+    assert_int_equal(chmod(paths[1], 0644), 0);
+    assert_ok(bt_link_key_load(paths[1], &key, &pair_err));
+    assert_says(logged, "chmod 600");
+    chmod(paths[1], 0600);
+    bt_log_set_sink(NULL, NULL);
+}
+
+/* ---- those without the key ---- */
+
+typedef struct {
+    bt_listener *listener;
+    bt_status    status;
+    bt_error     err;
+} door;
+
+static void *answer_door(void *context)
+{
+    door *d = context;
+    bt_link *link;
+    bt_frame f;
+    d->status = bt_listener_accept(d->listener, 20000, &link, &d->err);
+    if (d->status == BT_OK) {
+        d->status = bt_link_receive(link, 20000, &f, &d->err);
+        bt_link_destroy(link);
+    }
+    return NULL;
+}
+
+/* The caller's status comes back, its sentence is in pair_err, the door's in *d. */
+static bt_status knock(const bt_link_options *inside, const bt_link_options *outside, door *d)
+{
+    pthread_t thread;
+    bt_link *link = NULL;
+    bt_frame f;
+
+    memset(d, 0, sizeof *d);
+    assert_ok(bt_listener_open("127.0.0.1:0", inside, &d->listener, &pair_err));
+    pthread_create(&thread, NULL, answer_door, d);
+    bt_status status = bt_link_connect(bt_listener_address(d->listener), outside, &link, &pair_err);
+    if (status == BT_OK) {
+        status = bt_link_send(link, BT_WIRE_HELLO, 0, "", 0, &pair_err);
+    }
+    if (status == BT_OK) {
+        status = bt_link_receive(link, 20000, &f, &pair_err);
+    }
+    pthread_join(thread, NULL);
+    bt_link_destroy(link);
+    bt_listener_close(d->listener);
+    return status;
+}
+
+static void a_wrong_key_is_said_on_both_sides(void **state)
+{
+    (void)state;
+    door d;
+    assert_int_equal(knock(&with_key, &with_other_key, &d), BT_E_AUTH);
+    assert_says(pair_err.text, "keys differ");
+    assert_int_equal(d.status, BT_E_AUTH);
+    assert_says(d.err.text, "keys differ");
+}
+
+static void a_key_on_one_side_only_is_said(void **state)
+{
+    (void)state;
+    const bt_link_options plain = {.heartbeat_ms = 5000, .handshake_timeout_ms = 30000};
+    door d;
+
+    assert_int_equal(knock(&with_key, &plain, &d), BT_E_AUTH);
+    assert_says(pair_err.text, "--key-file");
+    assert_int_equal(d.status, BT_E_AUTH);
+    assert_says(d.err.text, "does not encrypt");
+
+    assert_int_equal(knock(&plain, &with_key, &d), BT_E_AUTH);
+    assert_says(pair_err.text, "--key-file");
+    assert_int_equal(d.status, BT_E_AUTH);
+    assert_says(d.err.text, "has a key, and this side has none");
+}
+
+static void with_a_key_any_network_may_be_listened_on(void **state)
+{
+    (void)state;
+    bt_listener *l;
+    assert_ok(bt_listener_open("0.0.0.0:0", &with_key, &l, &pair_err));
+    bt_listener_close(l);
+}
+
+static void a_silent_stranger_does_not_stay(void **state)
+{
+    (void)state;
+    bt_link_options o = with_key;
+    bt_listener *l;
+    bt_link *link;
+    bt_frame f;
+
+    o.handshake_timeout_ms = 300;
+    assert_ok(bt_listener_open("127.0.0.1:0", &o, &l, &pair_err));
+    const int fd = raw_connect(bt_listener_address(l));
+    assert_ok(bt_listener_accept(l, 20000, &link, &pair_err));
+    const double before = bt_clock_ms();
+    assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_TIMEOUT);
+    assert_true(bt_clock_ms() - before < 5000);
+    bt_link_destroy(link);
+    close(fd);
+
+    /* And one that begins a TLS record and never ends it. */
+    const int other = raw_connect(bt_listener_address(l));
+    assert_ok(bt_listener_accept(l, 20000, &link, &pair_err));
+    bt_status status = BT_E_AGAIN;
+    static const uint8_t record[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3};
+    for (size_t i = 0; i < 100 && status == BT_E_AGAIN; i++) {
+        const uint8_t byte = i < sizeof record ? record[i] : 0;
+        assert_int_equal(send(other, &byte, 1, MSG_NOSIGNAL), 1);
+        status = bt_link_receive(link, 10, &f, &pair_err);
+    }
+    assert_int_equal(status, BT_E_TIMEOUT);
+    bt_link_destroy(link);
+    close(other);
+    bt_listener_close(l);
+}
+
+static void a_silent_server_is_lost(void **state)
+{
+    (void)state;
+    bt_link_options o = with_key;
+    char address[32];
+    bt_link *link;
+    const int fd = raw_listen(2, address);
+
+    o.heartbeat_ms = 50;
+    assert_int_equal(bt_link_connect(address, &o, &link, &pair_err), BT_E_LOST);
+    assert_says(pair_err.text, "silent for");
+    close(fd);
+}
+
+/* ---- damage on the way: somebody in the middle flips one byte ---- */
+
+enum { FRAMES = 50, FRAME_BYTES = 100 };
+
+typedef struct {
+    int    from, to;
+    size_t flip_at;                     /* SIZE_MAX: none */
+} wire;
+
+static void *carry(void *context)
+{
+    const wire *w = context;
+    uint8_t bytes[4096];
+    size_t total = 0;
+    ssize_t n;
+    while ((n = recv(w->from, bytes, sizeof bytes, 0)) > 0) {
+        if (w->flip_at >= total && w->flip_at < total + (size_t)n) {
+            bytes[w->flip_at - total] ^= 1;
+        }
+        total += (size_t)n;
+        ssize_t sent = 1;
+        for (ssize_t at = 0; at < n && sent > 0; at += sent) {
+            sent = send(w->to, bytes + at, (size_t)(n - at), MSG_NOSIGNAL);
+        }
+    }
+    shutdown(w->to, SHUT_WR);
+    return NULL;
+}
+
+typedef struct {
+    int         listening;
+    const char *back;
+    size_t      flip_at;
+} middle;
+
+static void *stand_in_the_middle(void *context)
+{
+    const middle *m = context;
+    pthread_t up_thread;
+    const int front = accept(m->listening, NULL, NULL), back = raw_connect(m->back);
+    wire up = {front, back, m->flip_at}, down = {back, front, SIZE_MAX};
+
+    pthread_create(&up_thread, NULL, carry, &up);
+    carry(&down);
+    pthread_join(up_thread, NULL);
+    close(front);
+    close(back);
+    return NULL;
+}
+
+typedef struct {
+    bt_listener *listener;
+    int          n_good;
+    bt_status    status;
+} counter;
+
+static void *count_frames(void *context)
+{
+    counter *c = context;
+    bt_link *link;
+    bt_frame f;
+    c->status = bt_listener_accept(c->listener, 20000, &link, NULL);
+    while (c->status == BT_OK && c->n_good < FRAMES) {
+        c->status = bt_link_receive(link, 20000, &f, NULL);
+        if (c->status == BT_OK) {
+            assert_int_equal(f.size, FRAME_BYTES);
+            assert_int_equal(f.body[FRAME_BYTES - 1], c->n_good);
+            c->n_good++;
+        }
+    }
+    bt_link_destroy(link);
+    return NULL;
+}
+
+static counter through_the_middle(size_t flip_at)
+{
+    char address[32];
+    counter c = {0};
+    pthread_t counting, carrying;
+    bt_link *link = NULL;
+    uint8_t body[FRAME_BYTES] = {0};
+
+    assert_ok(bt_listener_open("127.0.0.1:0", &with_key, &c.listener, &pair_err));
+    middle m = {raw_listen(2, address), bt_listener_address(c.listener), flip_at};
+    pthread_create(&counting, NULL, count_frames, &c);
+    pthread_create(&carrying, NULL, stand_in_the_middle, &m);
+    if (bt_link_connect(address, &with_key, &link, &pair_err) == BT_OK) {
+        for (int i = 0; i < FRAMES; i++) {
+            body[FRAME_BYTES - 1] = (uint8_t)i;
+            if (bt_link_send(link, BT_WIRE_HELLO, 0, body, sizeof body, &pair_err) != BT_OK) {
+                break;
+            }
+        }
+    }
+    pthread_join(counting, NULL);
+    bt_link_destroy(link);
+    pthread_join(carrying, NULL);
+    bt_listener_close(c.listener);
+    close(m.listening);
+    return c;
+}
+
+static void a_flipped_byte_is_noticed_anywhere(void **state)
+{
+    (void)state;
+    const counter whole = through_the_middle(SIZE_MAX);
+    assert_int_equal(whole.status, BT_OK);
+    assert_int_equal(whole.n_good, FRAMES);
+    /* The greeting and the client's Finished take about 500 bytes, the frames 6,600 and more. */
+    for (size_t at = 5; at < 6000; at += at < 600 ? 23 : 977) {
+        const counter c = through_the_middle(at);
+        assert_true(c.status == BT_E_AUTH || c.status == BT_E_LOST || c.status == BT_E_TIMEOUT);
+        assert_true(c.n_good < FRAMES);
+    }
+}
+
+/* ---- much, both ways at once, past several changes of keys ---- */
+
+enum { BLOCK = 1 << 20, BLOCKS = 150 };
+
+static void number_fill(void *context, uint8_t *to, size_t size)
+{
+    uint64_t x;
+    memcpy(&x, context, sizeof x);
+    for (size_t i = 0; i + 8 <= size; i += 8) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        memcpy(to + i, &x, 8);
+    }
+}
+
+typedef struct {
+    bt_link  *link;
+    bt_status status;
+} end;
+
+static void *send_blocks(void *context)
+{
+    end *e = context;
+    bt_bulk b = {.type = BT_WIRE_ROWS, .stream = 1, .size = BLOCK, .fill = number_fill};
+    for (uint64_t i = 0; i < BLOCKS && e->status == BT_OK; i++) {
+        memcpy(b.context, &i, sizeof i);
+        e->status = bt_link_send_bulk(e->link, &b, NULL);
+    }
+    return NULL;
+}
+
+static void *receive_blocks(void *context)
+{
+    end *e = context;
+    uint8_t *want = malloc(BLOCK);
+    bt_frame f;
+    for (uint64_t i = 0; i < BLOCKS && e->status == BT_OK; i++) {
+        e->status = bt_link_receive(e->link, 60000, &f, NULL);
+        if (e->status == BT_OK) {
+            number_fill(&i, want, BLOCK);
+            if (f.size != BLOCK || memcmp(f.body, want, BLOCK) != 0) {
+                e->status = BT_E_PROTOCOL;
+            }
+        }
+    }
+    free(want);
+    return NULL;
+}
+
+static void much_arrives_both_ways(void **state)
+{
+    (void)state;
+    pair p = pair_open(&with_key);
+    end ends[4] = {{.link = p.a}, {.link = p.b}, {.link = p.a}, {.link = p.b}};
+    pthread_t threads[4];
+
+    for (int i = 0; i < 4; i++) {
+        pthread_create(&threads[i], NULL, i < 2 ? send_blocks : receive_blocks, &ends[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        if (ends[i].status != BT_OK) {
+            bt_frame f;
+            const bt_status why = bt_link_receive(ends[i].link, 0, &f, &pair_err);
+            fail_msg("%d: %s, %s: %s", i, bt_status_name(ends[i].status), bt_status_name(why),
+                     pair_err.text);
+        }
+    }
+    pair_close(&p);
+}
+
+/* ---- ends ---- */
+
+static void *finish_b(void *link)
+{
+    bt_link_finish(link, 20000, "refused");
+    return NULL;
+}
+
+static void finish_delivers_the_last_word(void **state)
+{
+    (void)state;
+    pair p = pair_open(&with_key);
+    pthread_t thread;
+    bt_frame f;
+
+    for (int i = 0; i < 100; i++) {
+        assert_ok(bt_link_send(p.a, BT_WIRE_TOKENS, 1, &(uint8_t[1000]){0}, 1000, &pair_err));
+    }
+    assert_ok(bt_link_send(p.b, BT_WIRE_REJECT, 0, "no", 2, &pair_err));
+    pthread_create(&thread, NULL, finish_b, p.b);
+    assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
+    assert_int_equal(f.type, BT_WIRE_REJECT);
+    assert_int_equal(bt_link_receive(p.a, 20000, &f, &pair_err), BT_E_LOST);
+    assert_says(pair_err.text, "closed the connection");
+    pthread_join(thread, NULL);
+    pair_close(&p);
+}
+
+static void close_wakes_a_blocked_sender(void **state)
+{
+    (void)state;
+    bt_link_options o = with_key;
+    o.queue_bytes_max = 2 << 20;
+    o.buffer_bytes = 64 << 10;
+    pair p = pair_open(&o);
+    end e = {.link = p.a};
+    pthread_t thread;
+
+    pthread_create(&thread, NULL, send_blocks, &e);
+    bt_clock_sleep_ms(300);
+    bt_link_close(p.a, "over");
+    pthread_join(thread, NULL);
+    assert_int_equal(e.status, BT_E_CLOSED);
+    pair_close(&p);
+}
+
+static void no_memory_is_said_and_survived(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (uint64_t n = 1; n < 20; n++) {
+        bt_listener *listener = NULL;
+        bt_link *a = NULL, *b = NULL;
+        bt_memory_fail_after(n);
+        bt_status status = bt_listener_open("127.0.0.1:0", &with_key, &listener, NULL);
+        bt_memory_fail_after(0);
+        if (status == BT_OK) {
+            const int fd = raw_connect(bt_listener_address(listener));
+            bt_memory_fail_after(n);
+            status = bt_listener_accept(listener, 20000, &b, NULL);
+            bt_memory_fail_after(0);
+            close(fd);
+        }
+        if (status != BT_OK) {
+            assert_int_equal(status, BT_E_NOMEM);
+            failed++;
+        }
+        bt_link_destroy(a);
+        bt_link_destroy(b);
+        bt_listener_close(listener);
+    }
+    assert_true(failed >= 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_encrypted_frame_arrives),
+        cmocka_unit_test(a_key_is_bytes_or_hexadecimal),
+        cmocka_unit_test(bad_key_files_are_told_apart),
+        cmocka_unit_test(a_key_that_others_may_read_is_warned_of),
+        cmocka_unit_test(a_wrong_key_is_said_on_both_sides),
+        cmocka_unit_test(a_key_on_one_side_only_is_said),
+        cmocka_unit_test(with_a_key_any_network_may_be_listened_on),
+        cmocka_unit_test(a_silent_stranger_does_not_stay),
+        cmocka_unit_test(a_silent_server_is_lost),
+        cmocka_unit_test(a_flipped_byte_is_noticed_anywhere),
+        cmocka_unit_test(much_arrives_both_ways),
+        cmocka_unit_test(finish_delivers_the_last_word),
+        cmocka_unit_test(close_wakes_a_blocked_sender),
+        cmocka_unit_test(no_memory_is_said_and_survived),
+    };
+    return cmocka_run_group_tests_name("link/tls", tests, set_up, tear_down);
+}
