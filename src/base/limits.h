@@ -23,6 +23,9 @@
 #define BT_WIDTH_MAX              (1u << 20)
 #define BT_HEADS_MAX              1024u
 #define BT_CONTEXT_MAX            (1u << 24)
+#define BT_EXPERTS_MAX            8192u          /* a share's sum cannot vanish; known: 512 */
+#define BT_EXPERTS_USED_MAX       64u            /* known: 10 */
+#define BT_CONV_TAPS_MAX          16u            /* known: 4 */
 #define BT_TOKEN_BYTES_MAX        65536u         /* one token's text */
 
 /* Requests. A context of 256k tokens is about 1 MB of text; images come later. */

@@ -234,7 +234,10 @@ static void sum_up(const bt_gguf *file, totals *ret)
 typedef struct {
     bool     known;
     uint32_t n_ctx, n_ctx_train;
-    uint64_t token_bytes, kv_bytes;
+    uint64_t token_bytes, kv_bytes, state_bytes;    /* per token, of all of them, per sequence */
+    uint64_t n_params_active;
+    uint32_t n_layers, n_recurrent, n_blocks_behind;
+    uint32_t n_experts, n_experts_used;
     bt_error why;
 } needs;
 
@@ -250,6 +253,15 @@ static void find_needs(const bt_gguf *file, uint32_t n_ctx, needs *ret)
     ret->n_ctx = n_ctx ? n_ctx : c.n_ctx_train;
     ret->token_bytes = bt_model_kv_token_bytes(&c, BT_TYPE_F16, BT_TYPE_F16);
     ret->kv_bytes = ret->token_bytes * ret->n_ctx;
+    ret->state_bytes = bt_model_state_bytes(&c);
+    ret->n_params_active = c.n_params_active;
+    ret->n_layers = c.n_layers;
+    ret->n_blocks_behind = c.n_blocks_behind;
+    ret->n_experts = c.n_experts;
+    ret->n_experts_used = c.n_experts_used;
+    for (uint32_t i = 0; i < c.n_layers; i++) {
+        ret->n_recurrent += c.recurrent[i];
+    }
 }
 
 /* ---- text ---- */
@@ -353,14 +365,33 @@ static void print_needs(const needs *n, const totals *t)
         putchar('\n');
         return;
     }
+    printf("\n%" PRIu32 " layer%s", n->n_layers, plural(n->n_layers));
+    if (n->n_recurrent > 0) {
+        printf(", %" PRIu32 " of them recurrent", n->n_recurrent);
+    }
+    if (n->n_blocks_behind > 0) {
+        printf("; %" PRIu32 " block%s behind them, not used", n->n_blocks_behind,
+               plural(n->n_blocks_behind));
+    }
+    if (n->n_experts > 0) {
+        printf("; %" PRIu32 " of %" PRIu32 " experts used", n->n_experts_used, n->n_experts);
+    }
+    printf("\n%.2f million parameters, %.2f million of them active\n",
+           (double)t->all.n_values / 1e6, (double)n->n_params_active / 1e6);
     printf("\nmemory for a context of %" PRIu32 " tokens (the model was trained for %" PRIu32 ")\n",
            n->n_ctx, n->n_ctx_train);
     fputs("  weights            ", stdout);
     print_size(t->all.size_bytes);
     fputs("\n  keys and values    ", stdout);
     print_size(n->kv_bytes);
-    printf(" as f16, %" PRIu64 " bytes per token\n  together           ", n->token_bytes);
-    print_size(t->all.size_bytes + n->kv_bytes);
+    printf(" as f16, %" PRIu64 " bytes per token", n->token_bytes);
+    if (n->state_bytes > 0) {
+        fputs("\n  recurrent state    ", stdout);
+        print_size(n->state_bytes);
+        printf(" per sequence, %" PRIu64 " bytes", n->state_bytes);
+    }
+    fputs("\n  together           ", stdout);
+    print_size(t->all.size_bytes + n->kv_bytes + n->state_bytes);
     putchar('\n');
 }
 
@@ -428,8 +459,14 @@ static void json_needs(const needs *n, const totals *t)
     if (n->known) {
         printf(",\"memory\":{\"context\":%" PRIu32 ",\"context_trained\":%" PRIu32
                ",\"weights_bytes\":%" PRIu64 ",\"kv_type\":\"f16\",\"kv_token_bytes\":%" PRIu64
-               ",\"kv_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64 "}", n->n_ctx, n->n_ctx_train,
-               t->all.size_bytes, n->token_bytes, n->kv_bytes, t->all.size_bytes + n->kv_bytes);
+               ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64
+               "}", n->n_ctx, n->n_ctx_train, t->all.size_bytes, n->token_bytes, n->kv_bytes,
+               n->state_bytes, t->all.size_bytes + n->kv_bytes + n->state_bytes);
+        printf(",\"layers\":{\"count\":%" PRIu32 ",\"recurrent\":%" PRIu32 ",\"behind\":%" PRIu32
+               ",\"experts\":%" PRIu32 ",\"experts_used\":%" PRIu32 "}", n->n_layers,
+               n->n_recurrent, n->n_blocks_behind, n->n_experts, n->n_experts_used);
+        printf(",\"parameters\":{\"all\":%" PRIu64 ",\"active\":%" PRIu64 "}", t->all.n_values,
+               n->n_params_active);
     } else {
         fputs(",\"memory\":null,\"memory_unknown\":", stdout);
         print_string(string_of(n->why.text), SIZE_MAX, true);

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "cli/setup.h"
 #include "kv/pages.h"
+#include "kv/states.h"
 
 enum { CHUNK_DEFAULT = 512 };
 
@@ -84,6 +85,9 @@ typedef struct {
     const options *o;
     bt_setup       setup;
     bt_kv_pool    *pool;
+    bt_state_pool *states;       /* NULL: the model keeps none */
+    uint32_t       state_slot;
+    bool           has_slot;
     uint32_t      *tokens, *positions, *row_sequence, *logit_rows;      /* [n] */
     uint32_t      *pages;
     uint32_t       n, n_pages, n_taken;
@@ -123,6 +127,23 @@ static bt_status open_pool(job *j, bt_type type_k, bt_type type_v, bt_error *err
     return BT_OK;
 }
 
+static bt_status open_state(job *j, bt_error *err)
+{
+    const bt_model_config *c = bt_model_config_of(j->setup.model);
+    bt_state_layer layers[BT_LAYERS_MAX];
+    if (!bt_model_has_state(c)) {
+        return BT_OK;
+    }
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        bt_model_state_layer(c, i, &layers[i]);
+    }
+    const bt_state_pool_options o = { .n_layers = c->n_layers, .layers = layers, .n_live = 1 };
+    BT_TRY(bt_state_pool_create(j->setup.device, &o, &j->states, err));
+    BT_TRY(bt_state_take(j->states, &j->state_slot));
+    j->has_slot = true;
+    return BT_OK;
+}
+
 static void print_row(uint32_t position, const float *logits, uint32_t n_vocab, bool first)
 {
     printf("%s{\"position\":%u,\"logits\":[", first ? "" : ",", position);
@@ -146,12 +167,14 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
         j->logit_rows[n_logit_rows++] = r;
     }
     const bt_step_sequence sequence = { .row_first = 0, .n_rows = n, .position = first,
-                                        .pages = j->pages, .n_pages = j->n_pages };
+                                        .pages = j->pages, .n_pages = j->n_pages,
+                                        .state_slot = j->state_slot };
     const bt_step step = {
         .n_rows = n, .tokens = j->tokens + first, .positions = j->positions + first,
         .row_sequence = j->row_sequence, .n_sequences = 1, .sequences = &sequence,
         .n_logit_rows = n_logit_rows, .logit_rows = j->logit_rows,
-        .kv = bt_kv_pool_layout(j->pool)
+        .kv = bt_kv_pool_layout(j->pool),
+        .state = j->states ? bt_state_pool_layout(j->states) : NULL
     };
     BT_TRY(bt_device_prepare(j->setup.device, tape, n, n_logit_rows, err));
     BT_TRY(bt_device_run(j->setup.device, tape, &step, err));
@@ -179,6 +202,7 @@ static bt_status evaluate(job *j, bt_type type_k, bt_type type_v, bt_error *err)
         j->positions[i] = i;
     }
     BT_TRY(open_pool(j, type_k, type_v, err));
+    BT_TRY(open_state(j, err));
     printf("{\"n_vocab\":%u,\"rows\":[", n_vocab);
     const uint32_t chunk = j->o->chunk < j->n ? j->o->chunk : j->n;
     for (uint32_t first = 0; first < j->n; first += chunk) {
@@ -193,6 +217,10 @@ static void release(job *j)
     for (uint32_t i = 0; i < j->n_taken; i++) {
         bt_kv_page_unref(j->pool, j->pages[i]);
     }
+    if (j->has_slot) {
+        bt_state_give(j->states, j->state_slot);
+    }
+    bt_state_pool_destroy(j->states);
     bt_kv_pool_destroy(j->pool);
     bt_setup_close(&j->setup);
     bt_free(j->tokens);

@@ -41,7 +41,7 @@ static void scale(float *y, const float *x, uint32_t n, float by)
 }
 
 /* x / (1 + e^-t): silu for t = x; the tanh form of gelu for t = 2 sqrt(2 / pi) (x + 0.044715 x^3),
- * since (1 + tanh u) / 2 = 1 / (1 + e^-2u). */
+ * since (1 + tanh u) / 2 = 1 / (1 + e^-2u). Sigmoid is 1 / (1 + e^-x). */
 BT_INLINE vf gated(vf x, bt_activation act)
 {
     vf t = x;
@@ -50,14 +50,17 @@ BT_INLINE vf gated(vf x, bt_activation act)
         const vf cubic = vf_fma(vf_mul(x, x), vf_set(0.044715f), vf_set(1.0f));
         t = vf_mul(vf_mul(x, cubic), vf_set(1.59576912f));
     }
-    return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), t))));
+    return vf_div(act == BT_ACT_SIGMOID ? vf_set(1.0f) : x,
+                  vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), t))));
 }
 
 static void glu(float *y, const float *gate, const float *up, uint32_t n, bt_activation act)
 {
     for (uint32_t i = 0; i < n; i += LANES) {
         const vf g = vf_load_part(gate + i, n - i), u = vf_load_part(up + i, n - i);
-        const vf done = act == BT_ACT_SILU ? gated(g, BT_ACT_SILU) : gated(g, BT_ACT_GELU_TANH);
+        const vf done = act == BT_ACT_SILU ? gated(g, BT_ACT_SILU)
+                        : act == BT_ACT_GELU_TANH ? gated(g, BT_ACT_GELU_TANH)
+                                                  : gated(g, BT_ACT_SIGMOID);
         vf_store_part(y + i, vf_mul(done, u), n - i);
     }
 }

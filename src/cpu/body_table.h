@@ -37,6 +37,10 @@ static void fill_table(bt_cpu_kernels *k)
     k->rope = rope;
     k->kv_store = kv_store;
     k->attention = attention;
+    k->short_conv = short_conv;
+    k->delta_scan = delta_scan;
+    k->route = route;
+    k->combine = combine;
 }
 
 #endif

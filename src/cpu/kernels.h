@@ -47,7 +47,7 @@ typedef struct {
     bool        owned;       /* free with bt_cpu_matrix_done */
 } bt_cpu_matrix;
 
-typedef enum { BT_ACT_SILU, BT_ACT_GELU_TANH } bt_activation;
+typedef enum { BT_ACT_SILU, BT_ACT_GELU_TANH, BT_ACT_SIGMOID } bt_activation;
 typedef enum { BT_ROPE_NORM, BT_ROPE_NEOX } bt_rope_style;
 
 /* Query rows of one sequence, at consecutive positions, against its cached keys. Pages hold
@@ -76,6 +76,23 @@ typedef struct {
     uint32_t        head_first, head_last;    /* query heads [first, last) to compute */
     float          *scratch;       /* bt_cpu_attention_scratch() floats, 64-byte aligned */
 } bt_cpu_attention;
+
+/* Consecutive tokens of one sequence through one value head of the gated delta rule (the formulas
+ * are in device/ops.h). Token t's vectors lie t strides behind the first's. Rows of the state are
+ * independent of each other, so [row_first, row_last) may be done alone: multiples of 8, or the
+ * end. The state moves token by token, so n tokens at once give the same bits as one after the
+ * other. */
+typedef struct {
+    const float *q, *k, *v;             /* [dk], [dk], [dv] */
+    const float *alpha, *beta;          /* [1] */
+    float       *y;                     /* [dv] */
+    size_t       q_stride, k_stride, v_stride, alpha_stride, beta_stride, y_stride;  /* floats */
+    uint32_t     n_tokens, dk, dv;
+    uint32_t     row_first, row_last;   /* of dv */
+    float        decay, dt_bias, l2_eps, scale;
+    float       *state;                 /* [dv][dk] */
+    float       *scratch;               /* bt_cpu_delta_scratch() floats, 64-byte aligned */
+} bt_cpu_delta;
 
 typedef struct bt_cpu_kernels {
     bt_isa isa;
@@ -112,6 +129,17 @@ typedef struct bt_cpu_kernels {
     /* f32 row -> KV row of `type`; n a multiple of its block. */
     void (*kv_store)(bt_type type, const float *x, void *to, uint32_t n);
     void (*attention)(const bt_cpu_attention *a);
+
+    /* y[i] = act(sum over m, ascending, of taps[m * tap_stride + i] * x[m][i]) */
+    void (*short_conv)(float *y, const float *const *x, const float *taps, size_t tap_stride,
+                       uint32_t n_taps, uint32_t n, bt_activation act);
+    void (*delta_scan)(const bt_cpu_delta *d);
+    /* to = the numbers of the n_used largest scores, then their shares (device/ops.h). A NaN counts
+     * as less than any number. */
+    void (*route)(const float *scores, uint32_t n, uint32_t n_used, bool renormalise, float *to);
+    /* y (+)= sum over j, ascending, of shares[j] * x[j * x_stride + i] */
+    void (*combine)(float *y, const float *x, size_t x_stride, const float *shares, uint32_t n_used,
+                    uint32_t n, bool add);
 } bt_cpu_kernels;
 
 /* NULL when this machine cannot run the tier. */
@@ -120,6 +148,9 @@ const bt_cpu_kernels *bt_cpu_kernels_get(bt_isa isa);
 /* Floats of scratch that attention needs for one call, whatever its rows and heads; head_dim is
  * the larger of head_dim and head_dim_v. */
 size_t bt_cpu_attention_scratch(uint32_t n_heads, uint32_t head_dim, uint32_t page_tokens);
+
+/* Floats of scratch that delta_scan needs, whatever its tokens and rows. */
+size_t bt_cpu_delta_scratch(uint32_t dk);
 
 /* Packs (or with repack = false refers to) `rows`, which must then stay mapped. */
 BT_MUST_CHECK bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type type,

@@ -3,7 +3,7 @@
 
 #include "cpu/simd_avx512.h"
 
-enum { TILE_ROWS = 8, FLOAT_ROWS = 6, FLOAT_VECTORS = 4 };
+enum { TILE_ROWS = 8, FLOAT_ROWS = 6, FLOAT_VECTORS = 4, DELTA_ROWS = 8 };
 #define ATTENTION_LINES 6
 enum { SCORE_LINES = ATTENTION_LINES, SUM_LINES = ATTENTION_LINES, SUM_VECTORS = 4 };
 
@@ -13,6 +13,8 @@ enum { SCORE_LINES = ATTENTION_LINES, SUM_LINES = ATTENTION_LINES, SUM_VECTORS =
 #include "cpu/body_float.h"
 #include "cpu/body_linear.h"
 #include "cpu/body_rows.h"
+#include "cpu/body_recurrent.h"
+#include "cpu/body_experts.h"
 #include "cpu/body_table.h"
 
 void bt_cpu_linear_avx512(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,

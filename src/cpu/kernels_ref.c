@@ -168,11 +168,21 @@ static double gelu_tanh(double x)
     return x / (1.0 + exp(-2.0 * root_2_over_pi * (x + 0.044715 * x * x * x)));
 }
 
+double bt_cpu_activate(double x, bt_activation act)
+{
+    switch (act) {
+    case BT_ACT_SILU:      return silu(x);
+    case BT_ACT_GELU_TANH: return gelu_tanh(x);
+    case BT_ACT_SIGMOID:   break;
+    }
+    return 1.0 / (1.0 + exp(-x));
+}
+
 static void glu(float *y, const float *gate, const float *up, uint32_t n, bt_activation act)
 {
     for (uint32_t i = 0; i < n; i++) {
         const double g = (double)gate[i];
-        y[i] = (float)((act == BT_ACT_SILU ? silu(g) : gelu_tanh(g)) * (double)up[i]);
+        y[i] = (float)(bt_cpu_activate(g, act) * (double)up[i]);
     }
 }
 
@@ -282,4 +292,6 @@ void bt_cpu_kernels_ref(bt_cpu_kernels *k)
         .kv_store = kv_store,
         .attention = attention,
     };
+    bt_cpu_kernels_ref_recurrent(k);
+    bt_cpu_kernels_ref_experts(k);
 }

@@ -24,6 +24,19 @@ bt_cpu_linear bt_cpu_linear_ref;
 bt_cpu_linear bt_cpu_linear_avx512;
 #endif
 
+/* Slots of recurrent layers and experts in readable C, and what all tiers share of them: the same
+ * bits on every machine. exp(decay * softplus(alpha + dt_bias)) and sigmoid(beta), in double and
+ * rounded once. */
+double bt_cpu_activate(double x, bt_activation act);
+void bt_cpu_kernels_ref_recurrent(bt_cpu_kernels *k);
+void bt_cpu_kernels_ref_experts(bt_cpu_kernels *k);
+void bt_cpu_delta_gates(float alpha, float dt_bias, float decay, float beta, float *ret_keep,
+                        float *ret_beta);
+/* The n_used best of n scores, best first; of equals the lower number. */
+void bt_cpu_best_scores(const float *scores, uint32_t n, uint32_t n_used, uint32_t *ret_best);
+/* Tokens that delta_scan gets ready at a time. */
+enum { BT_DELTA_TOKENS = 32 };
+
 /* Forms of activations (bt_cpu_kernels.act_form). */
 enum {
     BT_ACT_FORM_F32 = 0,     /* the row as it is */

@@ -70,6 +70,23 @@ static void give_pages(const doubt *q, uint32_t layer)
     }
 }
 
+/* The layer's state as the device has it, which its reference has to start from. */
+static void give_states(const doubt *q, uint32_t layer)
+{
+    const bt_state_layout *s = q->device_step->state;
+    const bt_state_layer *l = &s->layers[layer];
+    const uint8_t *from = q->d->device->ops->buffer_map(q->d->device, s->buffer);
+    uint8_t *to = q->d->reference->ops->buffer_map(q->d->reference,
+                                                   q->reference_step->state->buffer);
+    for (uint32_t i = 0; i < q->device_step->n_sequences; i++) {
+        const uint64_t at = q->device_step->sequences[i].state_slot * s->slot_bytes;
+        memcpy(to + at + l->conv_offset, from + at + l->conv_offset,
+               (size_t)l->conv_rows * l->conv_cols * sizeof(float));
+        memcpy(to + at + l->delta_offset, from + at + l->delta_offset,
+               (size_t)l->n_heads * l->dk * l->dv * sizeof(float));
+    }
+}
+
 /* Values of `a` against those of the reference `b`. */
 static bt_status compare(const doubt *q, const char *what, uint32_t row, const float *a,
                          const float *b, uint32_t n, bt_error *err)
@@ -157,6 +174,10 @@ static bt_status run_both(const doubt *q, bt_error *err)
     give_inputs(q, op);
     if (op->kind == BT_OP_attention) {
         give_pages(q, op->attention.layer);
+    } else if (q->device_step->state && op->kind == BT_OP_short_conv) {
+        give_states(q, op->short_conv.layer);
+    } else if (q->device_step->state && op->kind == BT_OP_delta_scan) {
+        give_states(q, op->delta_scan.layer);
     }
     BT_TRY(run_one(q->d->device, q, q->device_step, err));
     BT_TRY(run_one(q->d->reference, q, q->reference_step, err));
@@ -180,6 +201,15 @@ static bt_status run(bt_device *base, const bt_tape *t, const bt_step *s, uint32
         reference_kv.buffer = d->reference_buffer[s->kv->buffer.id - 1];
         on_device.kv = &device_kv;
         on_reference.kv = &reference_kv;
+    }
+    bt_state_layout device_state, reference_state;
+    if (s->state) {
+        BT_ASSERT(s->state->buffer.id >= 1 && s->state->buffer.id <= BUFFERS_MAX);
+        device_state = reference_state = *s->state;
+        device_state.buffer = d->device_buffer[s->state->buffer.id - 1];
+        reference_state.buffer = d->reference_buffer[s->state->buffer.id - 1];
+        on_device.state = &device_state;
+        on_reference.state = &reference_state;
     }
     on_reference.on_mark = NULL;
     for (uint32_t i = op_first; i < op_last; i++) {

@@ -46,77 +46,6 @@ static void *buffer_map(bt_device *base, bt_buffer b)
 
 /* ---- weights ---- */
 
-static bt_status check_source(const bt_weight_source *s, bt_error *err)
-{
-    const bt_type_info *type = bt_type_find((uint32_t)s->type);
-    uint64_t row_bytes;
-    size_t size;
-    if (!type || !type->can_decode) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' is of type %s, which cannot be read",
-                       s->name, type ? type->name : "unknown");
-    }
-    if (s->n_in == 0 || s->n_out == 0 || !bt_type_row_bytes(type, s->n_in, &row_bytes) ||
-        !bt_size_mul((size_t)row_bytes, s->n_out, &size) || size != s->size_bytes) {
-        return bt_fail(err, BT_E_BADFILE,
-                       "tensor '%s': %u x %u values of type %s are not %zu bytes", s->name, s->n_in,
-                       s->n_out, type->name, s->size_bytes);
-    }
-    return BT_OK;
-}
-
-static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_error *err)
-{
-    w->kind = BT_CPU_VECTOR;
-    w->vector = bt_alloc_aligned(BT_MEM_weights, 64, s->n_in * sizeof(float));
-    if (!w->vector) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for tensor '%s'", s->name);
-    }
-    if (bt_type_decode(s->type, s->rows, w->vector, s->n_in) != BT_OK) {
-        bt_free_aligned(w->vector);
-        return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' cannot be decoded", s->name);
-    }
-    return BT_OK;
-}
-
-typedef struct {
-    const bt_cpu_kernels   *kernels;
-    const bt_weight_source *source;
-    void *to;
-} packing;
-
-static void pack_part(void *context, uint32_t index, uint32_t n_threads)
-{
-    enum { STEP = 64 };                  /* what pack() wants ranges to be multiples of */
-    const packing *p = context;
-    const bt_cpu_range steps = bt_cpu_part((p->source->n_out + STEP - 1) / STEP, index, n_threads);
-    const uint32_t first = steps.first * STEP;
-    const uint32_t last = steps.last * STEP < p->source->n_out ? steps.last * STEP
-                                                               : p->source->n_out;
-    if (first < last) {
-        p->kernels->pack(p->source->type, p->source->n_out, p->source->n_in, p->source->rows, p->to,
-                         first, last);
-    }
-}
-
-/* As bt_cpu_matrix_init(), but by all threads and into the store. */
-static bt_status load_matrix(bt_cpu_device *d, bt_cpu_weight *w, const bt_weight_source *s,
-                             bt_error *err)
-{
-    const size_t bytes = d->repack ? d->kernels->pack_bytes(s->type, s->n_out, s->n_in) : 0;
-    w->kind = BT_CPU_MATRIX;
-    if (bytes == 0) {
-        return bt_cpu_matrix_init(&w->matrix, d->kernels, s->type, s->n_out, s->n_in, s->rows,
-                                  false, err);
-    }
-    packing p = { .kernels = d->kernels, .source = s };
-    BT_TRY(bt_cpu_store_take(&d->store, bytes, &p.to, err));
-    bt_team_run(d->team, d->n_threads_batch, pack_part, &p);
-    w->matrix = (bt_cpu_matrix){ .type = s->type, .n_in = s->n_in, .n_out = s->n_out,
-                                 .layout = d->kernels->layout_of(s->type, true), .data = p.to,
-                                 .size_bytes = bytes };
-    return BT_OK;
-}
-
 static bt_status has_room(bt_cpu_device *d, bt_error *err)
 {
     if (d->n_weights < d->weights_capacity) {
@@ -139,16 +68,9 @@ static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weig
                              bt_error *err)
 {
     bt_cpu_device *d = cpu(base);
-    bt_cpu_weight w = { .type = s->type, .n_in = s->n_in, .n_out = s->n_out, .rows = s->rows };
-    BT_TRY(check_source(s, err));
+    bt_cpu_weight w;
     BT_TRY(has_room(d, err));
-    if (s->as_table) {
-        w.kind = BT_CPU_TABLE;
-    } else if (s->n_out == 1) {
-        BT_TRY(load_vector(&w, s, err));
-    } else {
-        BT_TRY(load_matrix(d, &w, s, err));
-    }
+    BT_TRY(bt_cpu_weight_make(d, s, &w, err));
     d->weights[d->n_weights++] = w;
     ret->id = d->n_weights;
     return BT_OK;
@@ -162,8 +84,8 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
     }
     const bt_cpu_weight *x = bt_cpu_weight_of(d, w);
     *ret = (bt_weight_shape){
-        .n_in = x->n_in, .n_out = x->n_out, .type = x->type,
-        .mapped = x->kind == BT_CPU_TABLE || (x->kind == BT_CPU_MATRIX && x->matrix.data == x->rows)
+        .n_in = x->n_in, .n_out = x->n_out, .n_slices = x->n_slices, .type = x->type,
+        .mapped = x->mapped
     };
     return BT_OK;
 }

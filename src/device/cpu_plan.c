@@ -8,11 +8,12 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "device/cpu_private.h"
+#include "device/cpu_recurrent.h"
 
 enum {
     R_ACTS = BT_TAPE_SLOTS_MAX + 1,
     R_KV = R_ACTS + BT_CPU_FORMS_MAX,
+    R_STATE,
     R_ANGLES,
     R_COUNT,
     /* Ways to touch. OTHER conflicts with everything, each of the others agrees with itself. */
@@ -133,6 +134,9 @@ static bt_cpu_split split_few(const builder *b, const bt_op *op, uint32_t groups
     }
     switch (op->kind) {
     case BT_OP_linear:
+    case BT_OP_short_conv:
+    case BT_OP_delta_scan:
+    case BT_OP_expert_linear:
         return BT_SPLIT_TASKS;
     case BT_OP_head_norm:
         return groups && op->head_norm.n_heads % groups == 0 ? BT_SPLIT_HEADS : BT_SPLIT_ONE;
@@ -147,6 +151,8 @@ static bt_cpu_split split_few(const builder *b, const bt_op *op, uint32_t groups
     case BT_OP_scale:
     case BT_OP_glu:
     case BT_OP_softcap:
+    case BT_OP_mul:
+    case BT_OP_combine:
         return BT_SPLIT_CELLS;
     default:
         return BT_SPLIT_ONE;
@@ -158,6 +164,9 @@ static bt_cpu_split split_many(const bt_op *op)
     switch (op->kind) {
     case BT_OP_linear:
     case BT_OP_attention:
+    case BT_OP_short_conv:
+    case BT_OP_delta_scan:
+    case BT_OP_expert_linear:
         return BT_SPLIT_TASKS;
     case BT_OP_mark:
         return BT_SPLIT_ONE;
@@ -165,6 +174,8 @@ static bt_cpu_split split_many(const bt_op *op)
     case BT_OP_scale:
     case BT_OP_glu:
     case BT_OP_softcap:
+    case BT_OP_mul:
+    case BT_OP_combine:
         return bt_op_output(op).picked ? BT_SPLIT_CELLS : BT_SPLIT_ROWS;
     default:
         return BT_SPLIT_ROWS;
@@ -272,8 +283,14 @@ static void touch_op(builder *b, const bt_op *op, const bt_cpu_stage *s)
     case BT_OP_attention:
         touches(b, R_KV, way, false);
         break;
+    case BT_OP_short_conv:
+    case BT_OP_delta_scan:
+        /* Each its own part of a state; only the mark looks at both. */
+        touches(b, R_STATE, W_ROWS, true);
+        break;
     case BT_OP_mark:
         touches(b, R_KV, W_OTHER, false);
+        touches(b, R_STATE, W_OTHER, false);
         break;
     default:
         break;
@@ -327,6 +344,8 @@ static void find_own_slots(const bt_tape *t, bool own[BT_TAPE_SLOTS_MAX + 1])
         const bool cheap = op->kind == BT_OP_embed || op->kind == BT_OP_rows ||
                            op->kind == BT_OP_rmsnorm || op->kind == BT_OP_add ||
                            op->kind == BT_OP_scale ||
+                           op->kind == BT_OP_route || op->kind == BT_OP_combine ||
+                           op->kind == BT_OP_mul ||
                            (op->kind == BT_OP_glu && y.cols <= GLU_COLS_MAX);
         if (y.slot != 0 && !cheap) {
             own[y.slot] = false;
@@ -346,6 +365,22 @@ static void find_groups(const bt_tape *t, uint16_t *groups)
     }
 }
 
+static void read_state(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op)
+{
+    const bool conv = op->kind == BT_OP_short_conv;
+    const uint32_t layer = conv ? op->short_conv.layer : op->delta_scan.layer;
+    bt_state_layer *l = &p->state[layer];
+    if (conv) {
+        l->conv_rows = bt_cpu_weight_of(d, op->short_conv.w)->n_in - 1;
+        l->conv_cols = op->short_conv.x.cols;
+    } else {
+        l->n_heads = op->delta_scan.n_v_heads;
+        l->dk = op->delta_scan.q.cols / op->delta_scan.n_k_heads;
+        l->dv = op->delta_scan.v.cols / op->delta_scan.n_v_heads;
+    }
+    p->n_state_layers = p->n_state_layers > layer + 1 ? p->n_state_layers : layer + 1;
+}
+
 static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err)
 {
     p->n_vocab = UINT32_MAX;
@@ -359,6 +394,8 @@ static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err
             p->k_dim[layer] = op->kv_put.k.cols;
             p->v_dim[layer] = op->kv_put.v.cols;
             p->n_layers = p->n_layers > layer + 1 ? p->n_layers : layer + 1;
+        } else if (op->kind == BT_OP_short_conv || op->kind == BT_OP_delta_scan) {
+            read_state(d, p, op);
         } else if (op->kind == BT_OP_rope && angles_of(p, &op->rope) < 0) {
             if (p->n_angles == BT_CPU_ANGLES_MAX) {
                 return bt_fail(err, BT_E_UNSUPPORTED, "cpu device: a tape with more than %d "
@@ -391,6 +428,19 @@ static bt_status check_weights(const bt_cpu_device *d, const bt_tape *t, bt_erro
         case BT_OP_rmsnorm:   need[0] = op->rmsnorm.w; break;
         case BT_OP_head_norm: need[0] = op->head_norm.w; break;
         case BT_OP_rope:      need[0] = op->rope.frequencies; break;
+        case BT_OP_short_conv:
+            need[0] = op->short_conv.w;
+            kind = BT_CPU_TAPS;
+            break;
+        case BT_OP_delta_scan:
+            need[0] = op->delta_scan.decay;
+            need[1] = op->delta_scan.dt_bias;
+            break;
+        case BT_OP_expert_linear:
+            memcpy(need, op->expert_linear.w, sizeof op->expert_linear.w);
+            kind = BT_CPU_EXPERTS;
+            n_first = BT_EXPERT_PARTS_MAX;
+            break;
         case BT_OP_linear:
             memcpy(need, op->linear.w, sizeof op->linear.w);
             memcpy(need + BT_LINEAR_PARTS_MAX, op->linear.bias, sizeof op->linear.bias);
@@ -505,9 +555,16 @@ static uint64_t place(layout *l, uint64_t count, uint64_t size)
     return at;
 }
 
-typedef struct { uint64_t act_bytes, temp_cols, attention_floats; } needs;
+typedef struct {
+    uint64_t act_bytes, temp_cols, attention_floats, scan_floats, expert_bytes;
+} needs;
 
-static needs measure(const bt_cpu_device *d, const bt_tape *t)
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static needs measure(const bt_cpu_device *d, const bt_tape *t, uint32_t n_rows)
 {
     needs n = { 0 };
     for (uint32_t i = 0; i < bt_tape_count(t); i++) {
@@ -526,6 +583,12 @@ static needs measure(const bt_cpu_device *d, const bt_tape *t)
             const uint64_t floats = bt_cpu_attention_scratch(a->n_heads, k > v ? k : v,
                                                              BT_CPU_PAGE_TOKENS_MAX);
             n.attention_floats = n.attention_floats > floats ? n.attention_floats : floats;
+        } else if (op->kind == BT_OP_delta_scan) {
+            const uint32_t dk = op->delta_scan.q.cols / op->delta_scan.n_k_heads;
+            n.scan_floats = larger(n.scan_floats, bt_cpu_delta_scratch(dk));
+        } else if (op->kind == BT_OP_expert_linear) {
+            n.expert_bytes = larger(n.expert_bytes,
+                                    bt_cpu_experts_bytes(d, &op->expert_linear, n_rows));
         }
     }
     return n;
@@ -553,7 +616,7 @@ static void size_own(bt_cpu_plan *p, bt_cpu_list *list, const needs *n, layout *
 bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
                            uint32_t n_logit_rows, bt_error *err)
 {
-    const needs n = measure(d, p->tape);
+    const needs n = measure(d, p->tape, n_rows > n_logit_rows ? n_rows : n_logit_rows);
     layout shared = { 0 }, own = { 0 };
     for (uint32_t i = 1; i <= bt_tape_slots(p->tape); i++) {
         bool picked;
@@ -570,6 +633,8 @@ bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_ro
     size_own(p, &p->few, &n, &own);
     p->temp_at = place(&own, n.temp_cols, sizeof(float));
     p->attention_at = place(&own, n.attention_floats, sizeof(float));
+    p->scan_at = place(&own, n.scan_floats, sizeof(float));
+    p->experts_at = place(&own, n.expert_bytes, 1);
     if (shared.overflow || own.overflow) {
         return bt_fail(err, BT_E_NOMEM, "scratch for %u rows and %u rows of logits does not fit "
                        "an address", n_rows, n_logit_rows);

@@ -26,14 +26,18 @@ enum {
 
 /* ---- weights and memory ---- */
 
-typedef enum { BT_CPU_MATRIX, BT_CPU_VECTOR, BT_CPU_TABLE } bt_cpu_weight_kind;
+typedef enum {
+    BT_CPU_MATRIX, BT_CPU_EXPERTS, BT_CPU_VECTOR, BT_CPU_TABLE, BT_CPU_TAPS
+} bt_cpu_weight_kind;
 
 typedef struct {
     bt_cpu_weight_kind kind;
     bt_type       type;
-    uint32_t      n_in, n_out;
-    bt_cpu_matrix matrix;
-    float        *vector;            /* [n_in] */
+    uint32_t      n_in, n_out, n_slices;
+    bool          mapped;            /* still read from where it was loaded */
+    bt_cpu_matrix matrix;            /* of EXPERTS the first slice */
+    size_t        slice_bytes;       /* from one slice to the next */
+    float        *vector;            /* [n_in]; of TAPS [n_in][n_out] */
     const void   *rows;              /* of a table: as in the file */
 } bt_cpu_weight;
 
@@ -109,6 +113,9 @@ typedef struct {
     uint32_t    n_vocab;             /* tokens below it have a row in every table */
     uint32_t    n_layers;            /* layers with keys, highest + 1 */
     uint32_t    k_dim[BT_LAYERS_MAX], v_dim[BT_LAYERS_MAX];
+    uint32_t    n_state_layers;      /* layers with a state, highest + 1 */
+    bt_state_layer state[BT_LAYERS_MAX];           /* shapes; offsets are the step's */
+    uint64_t    scan_at, experts_at; /* in every thread's own scratch */
     bt_cpu_list few, many;
     atomic_uint *next;               /* [n_stages of the longer list] counters of TASKS */
 } bt_cpu_plan;
@@ -139,6 +146,11 @@ bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_pl
 bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
                            uint32_t n_logit_rows, bt_error *err);
 void      bt_cpu_plan_destroy(bt_cpu_plan *p);
+
+bt_status bt_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
+                             bt_cpu_weight *ret_weight, bt_error *err);
+/* One expert's matrix; borrows the weight. */
+bt_cpu_matrix bt_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice);
 
 static inline const bt_cpu_weight *bt_cpu_weight_of(const bt_cpu_device *d, bt_weight w)
 {

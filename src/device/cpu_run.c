@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_private.h"
+#include "device/cpu_recurrent.h"
 
 /* ---- looking a step over ---- */
 
@@ -34,8 +34,9 @@ static bt_status check_rows_of(const bt_cpu_plan *p, const bt_step *s, bt_error 
     return BT_OK;
 }
 
-static bt_status check_sequence(const bt_step *s, uint32_t index, uint64_t n_pool_pages,
-                                bt_error *err)
+/* kv: NULL when the tape keeps no keys, so that pages do not matter. */
+static bt_status check_sequence(const bt_step *s, uint32_t index, const bt_kv_layout *kv,
+                                uint64_t n_pool_pages, bt_error *err)
 {
     const bt_step_sequence *q = &s->sequences[index];
     if (q->n_rows == 0) {
@@ -43,7 +44,8 @@ static bt_status check_sequence(const bt_step *s, uint32_t index, uint64_t n_poo
     }
     const uint64_t end = (uint64_t)q->position + q->n_rows;
     if (q->row_first >= s->n_rows || q->n_rows > s->n_rows - q->row_first ||
-        end > BT_CONTEXT_MAX || (end + s->kv->page_tokens - 1) / s->kv->page_tokens > q->n_pages) {
+        end > BT_CONTEXT_MAX ||
+        (kv && (end + kv->page_tokens - 1) / kv->page_tokens > q->n_pages)) {
         return bt_fail(err, BT_E_DEVICE, "cpu device: sequence %u has rows %u..%u at position %u, "
                        "but %u rows and %u pages exist", index, q->row_first,
                        q->row_first + q->n_rows, q->position, s->n_rows, q->n_pages);
@@ -55,7 +57,7 @@ static bt_status check_sequence(const bt_step *s, uint32_t index, uint64_t n_poo
                            "sequence %u", q->row_first + r, q->position + r, index);
         }
     }
-    for (uint32_t i = 0; i < q->n_pages; i++) {
+    for (uint32_t i = 0; kv && i < q->n_pages; i++) {
         if (q->pages[i] >= n_pool_pages) {
             return bt_fail(err, BT_E_DEVICE, "cpu device: page %u of sequence %u is %u of %llu", i,
                            index, q->pages[i], (unsigned long long)n_pool_pages);
@@ -96,21 +98,24 @@ static bt_status check_step(const bt_cpu_device *d, const bt_cpu_plan *p, const 
                             bt_error *err)
 {
     BT_TRY(check_rows_of(p, s, err));
-    if (p->n_layers == 0) {
+    if (p->n_layers == 0 && p->n_state_layers == 0) {
         return BT_OK;
     }
-    BT_TRY(check_layout(d, p, s, err));
-    const uint64_t n_pages = d->buffers[s->kv->buffer.id - 1].size / s->kv->page_bytes;
+    const bt_kv_layout *kv = p->n_layers > 0 ? s->kv : NULL;
+    if (p->n_layers > 0) {
+        BT_TRY(check_layout(d, p, s, err));
+    }
+    const uint64_t n_pages = kv ? d->buffers[kv->buffer.id - 1].size / kv->page_bytes : 0;
     uint64_t n_rows = 0;
     for (uint32_t i = 0; i < s->n_sequences; i++) {
-        BT_TRY(check_sequence(s, i, n_pages, err));
+        BT_TRY(check_sequence(s, i, kv, n_pages, err));
         n_rows += s->sequences[i].n_rows;
     }
     if (n_rows != s->n_rows) {
         return bt_fail(err, BT_E_DEVICE, "cpu device: the sequences have %llu rows, the step %u",
                        (unsigned long long)n_rows, s->n_rows);
     }
-    return BT_OK;
+    return bt_cpu_check_states(d, p, s, err);
 }
 
 /* ---- shares ---- */
@@ -270,6 +275,12 @@ static void run_op(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *o
     case BT_OP_glu:
     case BT_OP_softcap:   run_pointwise(w, s, op); break;
     case BT_OP_mark:      run_mark(w, &op->mark); break;
+    case BT_OP_mul:       bt_cpu_run_mul(w, s, &op->mul); break;
+    case BT_OP_short_conv: bt_cpu_run_short_conv(w, s, &op->short_conv); break;
+    case BT_OP_delta_scan: bt_cpu_run_delta_scan(w, s, &op->delta_scan); break;
+    case BT_OP_route:     bt_cpu_run_route(w, s, &op->route); break;
+    case BT_OP_expert_linear: bt_cpu_run_expert_linear(w, s, &op->expert_linear); break;
+    case BT_OP_combine:   bt_cpu_run_combine(w, s, &op->combine); break;
     case BT_OP_COUNT:     break;
     }
 }

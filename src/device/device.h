@@ -20,9 +20,15 @@ typedef struct {
     const char *name;          /* for messages */
     bt_type     type;
     uint32_t    n_in, n_out;   /* a vector has n_out 1 */
+    uint32_t    n_slices;      /* experts, n_out rows each; 0: a plain weight */
     const void *rows;
-    size_t      size_bytes;
+    size_t      size_bytes;    /* of all rows there are */
     bool        as_table;      /* rows are looked up (embedding), not multiplied */
+    bool        as_taps;       /* of short_conv */
+    bool        as_matrix;     /* multiplied, though n_out may be 1 */
+    /* Some rows only: row_run of them from row_first on, then again row_step farther, and so on
+     * until there are n_out for each slice. row_run 0: all. */
+    uint32_t    row_first, row_run, row_step;
 } bt_weight_source;
 
 typedef struct {

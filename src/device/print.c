@@ -21,7 +21,12 @@ static void put_weight(bt_buf *to, const bt_tape *t, bt_weight w)
         return;
     }
     const bt_type_info *type = bt_type_find(shape.type);
-    bt_buf_printf(to, " (%ux%u %s)", shape.n_in, shape.n_out, type ? type->name : "?");
+    if (shape.n_slices > 1) {
+        bt_buf_printf(to, " (%ux%ux%u %s)", shape.n_in, shape.n_out, shape.n_slices,
+                      type ? type->name : "?");
+    } else {
+        bt_buf_printf(to, " (%ux%u %s)", shape.n_in, shape.n_out, type ? type->name : "?");
+    }
 }
 
 static void put_linear(bt_buf *to, const bt_tape *t, const bt_op_linear *o)
@@ -31,6 +36,58 @@ static void put_linear(bt_buf *to, const bt_tape *t, const bt_op_linear *o)
         if (o->bias[i].id != 0) {
             bt_buf_puts(to, " + bias");
         }
+    }
+}
+
+static const char *activation(bt_activation act)
+{
+    switch (act) {
+    case BT_ACT_SILU:      return "silu";
+    case BT_ACT_GELU_TANH: return "gelu_tanh";
+    case BT_ACT_SIGMOID:   break;
+    }
+    return "sigmoid";
+}
+
+static void put_delta_scan(bt_buf *to, const bt_tape *t, const bt_op_delta_scan *o)
+{
+    put_weight(to, t, o->decay);
+    put_weight(to, t, o->dt_bias);
+    bt_buf_printf(to, " of %u heads %u/%u %s l2_eps %.9g scale %.9g", o->layer, o->n_v_heads,
+                  o->n_k_heads, o->tiled ? "tiled" : "grouped", (double)o->l2_eps,
+                  (double)o->scale);
+}
+
+/* Ops of recurrent layers and of experts. */
+static void put_more_details(bt_buf *to, const bt_tape *t, const bt_op *op)
+{
+    switch (op->kind) {
+    case BT_OP_mul:
+        bt_buf_printf(to, " %s", activation(op->mul.act));
+        break;
+    case BT_OP_short_conv:
+        put_weight(to, t, op->short_conv.w);
+        bt_buf_printf(to, " of %u %s", op->short_conv.layer, activation(op->short_conv.act));
+        break;
+    case BT_OP_delta_scan:
+        put_delta_scan(to, t, &op->delta_scan);
+        break;
+    case BT_OP_route:
+        bt_buf_printf(to, " best %u%s", op->route.n_used,
+                      op->route.renormalise ? " renormalised" : "");
+        break;
+    case BT_OP_expert_linear:
+        for (int i = 0; i < BT_EXPERT_PARTS_MAX && op->expert_linear.w[i].id != 0; i++) {
+            put_weight(to, t, op->expert_linear.w[i]);
+        }
+        bt_buf_printf(to, " best %u%s", op->expert_linear.n_used,
+                      op->expert_linear.per_expert ? " of its own" : "");
+        break;
+    case BT_OP_combine:
+        bt_buf_printf(to, " best %u", op->combine.n_used);
+        break;
+    default:
+        break;
     }
 }
 
@@ -70,7 +127,7 @@ static void put_details(bt_buf *to, const bt_tape *t, const bt_op *op)
         bt_buf_printf(to, " by %.9g", (double)op->scale.by);
         break;
     case BT_OP_glu:
-        bt_buf_puts(to, op->glu.act == BT_ACT_SILU ? " silu" : " gelu_tanh");
+        bt_buf_printf(to, " %s", activation(op->glu.act));
         break;
     case BT_OP_softcap:
         bt_buf_printf(to, " cap %.9g", (double)op->softcap.cap);
@@ -82,13 +139,18 @@ static void put_details(bt_buf *to, const bt_tape *t, const bt_op *op)
     case BT_OP_add:
     case BT_OP_COUNT:
         break;
+    default:
+        put_more_details(to, t, op);
+        break;
     }
 }
 
 static bool adds(const bt_op *op)
 {
     return op->kind == BT_OP_add || (op->kind == BT_OP_linear && op->linear.add) ||
-           (op->kind == BT_OP_rmsnorm && op->rmsnorm.add);
+           (op->kind == BT_OP_rmsnorm && op->rmsnorm.add) ||
+           (op->kind == BT_OP_mul && op->mul.add) ||
+           (op->kind == BT_OP_combine && op->combine.add);
 }
 
 static void put_op(bt_buf *to, const bt_tape *t, uint32_t index)
@@ -103,7 +165,7 @@ static void put_op(bt_buf *to, const bt_tape *t, uint32_t index)
     } else {
         bt_buf_printf(to, "%04u %4u %-9s", index, layer, bt_op_name(op->kind));
     }
-    for (uint32_t i = 0; i < n && !(adds(op) && i == 1); i++) {
+    for (uint32_t i = 0; i < (adds(op) ? n - 1 : n); i++) {
         put_rows(to, t, x[i]);
     }
     if (y.slot != 0) {

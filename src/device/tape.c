@@ -31,6 +31,7 @@ struct bt_tape {
     slot     slots[BT_TAPE_SLOTS_MAX + 1];     /* number 0 unused */
     uint32_t n_slots;
     uint32_t k_cols[BT_LAYERS_MAX], v_cols[BT_LAYERS_MAX];   /* of each layer's kv_put; 0: none */
+    bool     convolves[BT_LAYERS_MAX], scans[BT_LAYERS_MAX];
     bt_rows  result;
     bool     finished;
     bt_error mistake;                          /* status BT_OK: none so far */
@@ -355,8 +356,143 @@ static bool check_softcap(bt_tape *t, const bt_op_softcap *o)
 
 static bool check_mark(bt_tape *t, const bt_op_mark *o)
 {
-    return (o->layer < BT_LAYERS_MAX && t->k_cols[o->layer] != 0) ||
+    return (o->layer < BT_LAYERS_MAX &&
+            (t->k_cols[o->layer] != 0 || t->convolves[o->layer] || t->scans[o->layer])) ||
            mistake(t, "layer %u is marked before its keys are put", o->layer);
+}
+
+static bool check_mul(bt_tape *t, const bt_op_mul *o)
+{
+    return reads(t, o->x, "x") && reads(t, o->gate, "gate") &&
+           (o->add ? reads(t, o->y, "y") : writes(t, o->y, "y")) &&
+           same_shape(t, o->x, o->y, "x and y") &&
+           ((o->gate.cols == 1 && o->gate.picked == o->x.picked) ||
+            mistake(t, "the gate has %u columns of %s rows; one of x's rows is wanted",
+                    o->gate.cols, o->gate.picked ? "picked" : "all")) &&
+           (!overlap(o->gate, o->y) || mistake(t, "gate and y overlap"));
+}
+
+/* The layer's state is touched by this kind of op for the first time. */
+static bool takes_state(bt_tape *t, uint32_t layer, bool *touched)
+{
+    if (layer >= BT_LAYERS_MAX || touched[layer]) {
+        return mistake(t, "layer %u is beyond %u, or its state was moved on before", layer,
+                       BT_LAYERS_MAX);
+    }
+    touched[layer] = true;
+    return true;
+}
+
+static bool check_short_conv(bt_tape *t, const bt_op_short_conv *o)
+{
+    bt_weight_shape w = { 0 };
+    if (!reads(t, o->x, "x") || !writes(t, o->y, "y") ||
+        !same_shape(t, o->x, o->y, "x and y")) {
+        return false;
+    }
+    if (bt_device_weight_shape(t->device, o->w, &w) != BT_OK || w.n_out != o->x.cols ||
+        w.n_in == 0 || w.n_in > BT_CONV_TAPS_MAX) {
+        return mistake(t, "%u x %u taps for %u columns; up to %u taps are supported", w.n_in,
+                       w.n_out, o->x.cols, BT_CONV_TAPS_MAX);
+    }
+    if (o->x.picked || overlap(o->x, o->y)) {
+        return mistake(t, "x and y overlap, or are picked rows, which have no order");
+    }
+    return takes_state(t, o->layer, t->convolves);
+}
+
+static bool check_delta_scan(bt_tape *t, const bt_op_delta_scan *o)
+{
+    bt_weight_shape w;
+    if (!reads(t, o->q, "q") || !reads(t, o->k, "k") || !reads(t, o->v, "v") ||
+        !reads(t, o->alpha, "alpha") || !reads(t, o->beta, "beta") || !writes(t, o->y, "y") ||
+        !same_shape(t, o->q, o->k, "q and k") || !same_shape(t, o->v, o->y, "v and y") ||
+        !same_shape(t, o->alpha, o->beta, "alpha and beta")) {
+        return false;
+    }
+    if (o->n_k_heads == 0 || o->n_v_heads == 0 || o->n_v_heads % o->n_k_heads != 0 ||
+        o->q.cols % o->n_k_heads != 0 || o->v.cols % o->n_v_heads != 0 ||
+        o->alpha.cols != o->n_v_heads) {
+        return mistake(t, "%u value heads on %u key heads do not divide %u columns of v, %u of q, "
+                       "%u of alpha", o->n_v_heads, o->n_k_heads, o->v.cols, o->q.cols,
+                       o->alpha.cols);
+    }
+    if (o->q.picked || o->v.picked || o->alpha.picked) {
+        return mistake(t, "a scan needs all rows, not picked ones");
+    }
+    if (overlap(o->q, o->y) || overlap(o->k, o->y) || overlap(o->v, o->y) ||
+        overlap(o->alpha, o->y) || overlap(o->beta, o->y)) {
+        return mistake(t, "y overlaps what is read");
+    }
+    return weight_is(t, o->decay, o->n_v_heads, 1, "decay", &w) &&
+           weight_is(t, o->dt_bias, o->n_v_heads, 1, "dt_bias", &w) &&
+           ((isfinite(o->scale) && o->l2_eps >= 0.0f) ||
+            mistake(t, "scale %g, l2_eps %g", (double)o->scale, (double)o->l2_eps)) &&
+           takes_state(t, o->layer, t->scans);
+}
+
+static bool check_route(bt_tape *t, const bt_op_route *o)
+{
+    if (!reads(t, o->scores, "scores") || !writes(t, o->y, "y")) {
+        return false;
+    }
+    return (o->n_used >= 1 && o->n_used <= BT_EXPERTS_USED_MAX && o->n_used <= o->scores.cols &&
+            o->scores.cols <= BT_EXPERTS_MAX && o->y.cols == 2 * o->n_used &&
+            o->y.picked == o->scores.picked && !overlap(o->scores, o->y)) ||
+           mistake(t, "the best %u (at most %u) of %u scores (at most %u) into %u columns",
+                   o->n_used, BT_EXPERTS_USED_MAX, o->scores.cols, BT_EXPERTS_MAX, o->y.cols);
+}
+
+static bool is_route(bt_tape *t, bt_rows route, uint32_t n_used, bool picked)
+{
+    return reads(t, route, "route") &&
+           ((n_used >= 1 && n_used <= BT_EXPERTS_USED_MAX && route.cols == 2 * n_used &&
+             route.picked == picked) ||
+            mistake(t, "a route of %u columns for the best %u", route.cols, n_used));
+}
+
+static bool check_expert_linear(bt_tape *t, const bt_op_expert_linear *o)
+{
+    bt_weight_shape w, first = { 0 };
+    uint64_t n_out = 0;
+    if (!reads(t, o->x, "x") || !is_route(t, o->route, o->n_used, o->x.picked) ||
+        !writes(t, o->y, "y")) {
+        return false;
+    }
+    if (o->per_expert && o->x.cols % o->n_used != 0) {
+        return mistake(t, "%u columns of x are not %u equal parts", o->x.cols, o->n_used);
+    }
+    const uint32_t n_in = o->per_expert ? o->x.cols / o->n_used : o->x.cols;
+    for (int i = 0; i < BT_EXPERT_PARTS_MAX && (i == 0 || o->w[i].id != 0); i++) {
+        if (!weight_is(t, o->w[i], n_in, 0, "w", &w)) {
+            return false;
+        }
+        first = i == 0 ? w : first;
+        if (w.n_slices != first.n_slices || w.n_slices < o->n_used) {
+            return mistake(t, "weights of %u and %u experts, of which %u are used",
+                           first.n_slices, w.n_slices, o->n_used);
+        }
+        n_out += (uint64_t)o->n_used * w.n_out;
+    }
+    if (n_out != o->y.cols || o->x.picked != o->y.picked) {
+        return mistake(t, "the parts give %llu columns of %s rows, but y has %u of %s rows",
+                       (unsigned long long)n_out, o->x.picked ? "picked" : "all", o->y.cols,
+                       o->y.picked ? "picked" : "all");
+    }
+    return (!overlap(o->x, o->y) && !overlap(o->route, o->y)) ||
+           mistake(t, "y overlaps what is read");
+}
+
+static bool check_combine(bt_tape *t, const bt_op_combine *o)
+{
+    if (!reads(t, o->x, "x") || !is_route(t, o->route, o->n_used, o->x.picked) ||
+        !(o->add ? reads(t, o->y, "y") : writes(t, o->y, "y"))) {
+        return false;
+    }
+    return ((uint64_t)o->n_used * o->y.cols == o->x.cols && o->x.picked == o->y.picked &&
+            !overlap(o->x, o->y) && !overlap(o->route, o->y)) ||
+           mistake(t, "%u columns of x are not %u parts of the %u of y, or y overlaps them",
+                   o->x.cols, o->n_used, o->y.cols);
 }
 
 static bool check(bt_tape *t, const bt_op *op)

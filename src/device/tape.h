@@ -18,12 +18,17 @@
 
 typedef struct bt_tape bt_tape;
 
-enum { BT_OP_INPUTS_MAX = 2, BT_TAPE_SLOTS_MAX = 64, BT_TAPE_OPS_MAX = 1 << 16 };
+enum { BT_OP_INPUTS_MAX = 5, BT_TAPE_SLOTS_MAX = 64, BT_TAPE_OPS_MAX = 1 << 16 };
 #define BT_TAPE_NO_LAYER UINT32_MAX
 
 /* What the tape must know of a weight to check shapes. `mapped`: the device still reads the rows
  * it was loaded from. */
-typedef struct { uint32_t n_in, n_out; bt_type type; bool mapped; } bt_weight_shape;
+typedef struct {
+    uint32_t n_in, n_out;
+    uint32_t n_slices;         /* experts; 1: a plain weight */
+    bt_type  type;
+    bool     mapped;
+} bt_weight_shape;
 
 struct bt_device;
 
@@ -51,7 +56,8 @@ uint32_t     bt_tape_layer_of(const bt_tape *t, uint32_t index);
 uint32_t     bt_tape_slots(const bt_tape *t);                       /* highest slot number */
 uint32_t     bt_tape_slot_cols(const bt_tape *t, uint16_t slot, bool *ret_picked);
 bt_rows      bt_tape_result(const bt_tape *t);
-/* The rows an op writes (slot 0: none), and those it reads. For tracing, checking and planning. */
+/* The rows an op writes (slot 0: none), and those it reads; of an op that adds, what it adds to is
+ * the last. For tracing, checking and planning. */
 bt_rows      bt_op_output(const bt_op *op);
 uint32_t     bt_op_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX]);
 /* One line per slot and op, weights by shape and type: equal tapes give equal text. */
@@ -72,6 +78,12 @@ void         bt_tape_print(const bt_tape *t, bt_buf *to);
 #define bt_scale(t, ...)      BT_TAPE_PUT(t, scale, __VA_ARGS__)
 #define bt_glu(t, ...)        BT_TAPE_PUT(t, glu, __VA_ARGS__)
 #define bt_softcap(t, ...)    BT_TAPE_PUT(t, softcap, __VA_ARGS__)
+#define bt_mul(t, ...)        BT_TAPE_PUT(t, mul, __VA_ARGS__)
+#define bt_short_conv(t, ...) BT_TAPE_PUT(t, short_conv, __VA_ARGS__)
+#define bt_delta_scan(t, ...) BT_TAPE_PUT(t, delta_scan, __VA_ARGS__)
+#define bt_route(t, ...)      BT_TAPE_PUT(t, route, __VA_ARGS__)
+#define bt_expert_linear(t, ...) BT_TAPE_PUT(t, expert_linear, __VA_ARGS__)
+#define bt_combine(t, ...)    BT_TAPE_PUT(t, combine, __VA_ARGS__)
 #define bt_mark(t, ...)       BT_TAPE_PUT(t, mark, __VA_ARGS__)
 
 #endif

@@ -100,6 +100,10 @@ static bt_status check_options(const bt_engine_options *o, bt_error *err)
 static bt_status create_pool(bt_engine *e, bt_error *err)
 {
     const bt_model_config *config = bt_model_config_of(e->options.model);
+    if (bt_model_has_state(config)) {
+        return bt_fail(err, BT_E_UNSUPPORTED, "architecture '%s' keeps a recurrent state, which "
+                       "sequences of this build do not hold yet", config->architecture);
+    }
     uint32_t k_dims[BT_LAYERS_MAX], v_dims[BT_LAYERS_MAX];
     for (uint32_t i = 0; i < config->n_layers; i++) {
         k_dims[i] = bt_model_k_dim(config, i);

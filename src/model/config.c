@@ -86,11 +86,20 @@ void bt_model_key_per_layer(bt_model_keys *k, const char *key, uint32_t n, uint3
                             uint32_t high, uint32_t *ret_values)
 {
     char name[KEY_MAX];
+    uint32_t values[BT_LAYERS_MAX];
     if (k->status == BT_OK) {
-        k->status =
-                bt_gguf_get_u32_per_layer(k->file, full_key(k, key, name), n, ret_values, k->err);
+        const bt_gguf_pair *pair = bt_gguf_find(k->file, full_key(k, key, name));
+        const bool more = pair && pair->type == BT_GGUF_ARRAY && pair->count == n + k->n_behind;
+        k->status = bt_gguf_get_u32_per_layer(k->file, name, more ? n + k->n_behind : n, values,
+                                              k->err);
     }
     for (uint32_t i = 0; i < n && k->status == BT_OK; i++) {
+        ret_values[i] = k->ignored && k->ignored[i] ? 0 : values[i];
+    }
+    for (uint32_t i = 0; i < n && k->status == BT_OK; i++) {
+        if (k->ignored && k->ignored[i]) {
+            continue;
+        }
         if (ret_values[i] < low || ret_values[i] > high) {
             bt_model_key_fail(k, BT_E_BADFILE, "%s.%s is %u in layer %u, but must be %u to %u",
                               k->architecture, key, ret_values[i], i, low, high);
@@ -116,12 +125,13 @@ static bool text_is(bt_gguf_string s, const char *text)
 
 /* ---- parts ---- */
 
-static void read_sizes(bt_model_keys *k, bt_model_config *c)
+static void read_sizes(bt_model_keys *k, const bt_model_family *family, bt_model_config *c)
 {
-    c->n_layers = bt_model_key_u32(k, "block_count", 1, BT_LAYERS_MAX);
     c->n_embd = bt_model_key_u32(k, "embedding_length", 1, BT_WIDTH_MAX);
     c->n_ctx_train = bt_model_key_u32(k, "context_length", 1, BT_CONTEXT_MAX);
-    bt_model_key_per_layer(k, "feed_forward_length", c->n_layers, 1, BT_WIDTH_MAX, c->n_ff);
+    if (!family->has_experts) {
+        bt_model_key_per_layer(k, "feed_forward_length", c->n_layers, 1, BT_WIDTH_MAX, c->n_ff);
+    }
     c->rms_eps = bt_model_key_opt_f32(k, "attention.layer_norm_rms_epsilon", -1.0f, 0.0f, 1.0f);
     if (k->status == BT_OK && c->rms_eps < 0.0f) {
         bt_model_key_fail(k, BT_E_BADFILE, "the key %s.attention.layer_norm_rms_epsilon is missing",
@@ -131,6 +141,8 @@ static void read_sizes(bt_model_keys *k, bt_model_config *c)
 
 static void read_heads(bt_model_keys *k, bt_model_config *c)
 {
+    uint32_t first = 0;                  /* with attention; blocks are such that there is one */
+    k->ignored = c->recurrent;
     bt_model_key_per_layer(k, "attention.head_count", c->n_layers, 1, BT_HEADS_MAX, c->n_heads);
     if (bt_model_has_key(k, "attention.head_count_kv")) {
         bt_model_key_per_layer(k, "attention.head_count_kv", c->n_layers, 1, BT_HEADS_MAX,
@@ -138,8 +150,9 @@ static void read_heads(bt_model_keys *k, bt_model_config *c)
     } else {
         memcpy(c->n_kv_heads, c->n_heads, sizeof c->n_kv_heads);
     }
+    k->ignored = NULL;
     for (uint32_t i = 0; i < c->n_layers && k->status == BT_OK; i++) {
-        if (c->n_heads[i] % c->n_kv_heads[i] != 0) {
+        if (!c->recurrent[i] && c->n_heads[i] % c->n_kv_heads[i] != 0) {
             bt_model_key_fail(k, BT_E_BADFILE, "layer %u has %u heads and %u heads of keys, which "
                               "must divide them", i, c->n_heads[i], c->n_kv_heads[i]);
         }
@@ -147,12 +160,15 @@ static void read_heads(bt_model_keys *k, bt_model_config *c)
     if (k->status != BT_OK) {
         return;
     }
-    if (!bt_model_has_key(k, "attention.key_length") && c->n_embd % c->n_heads[0] != 0) {
+    while (c->recurrent[first]) {
+        first++;
+    }
+    if (!bt_model_has_key(k, "attention.key_length") && c->n_embd % c->n_heads[first] != 0) {
         bt_model_key_fail(k, BT_E_BADFILE, "%s.embedding_length %u is not a multiple of %u heads, "
                           "and %s.attention.key_length is missing", k->architecture, c->n_embd,
-                          c->n_heads[0], k->architecture);
+                          c->n_heads[first], k->architecture);
     }
-    const uint32_t usual = c->n_embd / c->n_heads[0];
+    const uint32_t usual = c->n_embd / c->n_heads[first];
     c->head_dim_k = bt_model_key_opt_u32(k, "attention.key_length", usual, 1, HEAD_DIM_MAX);
     c->head_dim_v = bt_model_key_opt_u32(k, "attention.value_length", usual, 1, HEAD_DIM_MAX);
     if (k->status == BT_OK && (c->head_dim_k == 0 || c->head_dim_k > HEAD_DIM_MAX ||
@@ -242,14 +258,6 @@ static void read_vocabulary(bt_model_keys *k, bt_model_config *c)
     c->n_vocab = k->status == BT_OK ? (uint32_t)n : 0;
 }
 
-static void count_tensors(const bt_gguf *file, bt_model_config *c)
-{
-    for (uint32_t i = 0; i < bt_gguf_tensor_count(file); i++) {
-        c->n_params += bt_gguf_tensor_at(file, i)->n_elems;
-        c->weight_bytes += bt_gguf_tensor_at(file, i)->size_bytes;
-    }
-}
-
 /* Rows wider than the limit could only come from a made-up file. */
 static void check_widths(bt_model_keys *k, const bt_model_config *c)
 {
@@ -261,16 +269,6 @@ static void check_widths(bt_model_keys *k, const bt_model_config *c)
                               "all",
                               i, c->n_heads[i], dim, BT_WIDTH_MAX);
         }
-    }
-}
-
-static void refuse_experts(bt_model_keys *k)
-{
-    const uint32_t n = bt_model_key_opt_u32(k, "expert_count", 0, 0, UINT32_MAX);
-    if (k->status == BT_OK && n > 0) {
-        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s.expert_count is %u: mixtures of experts of "
-                          "architecture '%s' are not supported yet", k->architecture, n,
-                          k->architecture);
     }
 }
 
@@ -288,11 +286,15 @@ bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config,
         copy_text(name, c.name, sizeof c.name);
     }
     bt_model_keys k = { .file = file, .architecture = c.architecture, .err = err };
-    refuse_experts(&k);
-    read_sizes(&k, &c);
+    bt_model_read_blocks(&k, family, &c);
+    read_sizes(&k, family, &c);
+    bt_model_read_experts(&k, family, &c);
     read_heads(&k, &c);
     read_rope(&k, &c);
     read_vocabulary(&k, &c);
+    if (family->hybrid) {
+        bt_model_read_delta_nets(&k, &c);
+    }
     check_widths(&k, &c);
     c.rope_style = family->rope_style;
     if (k.status == BT_OK && family->configure) {
@@ -301,7 +303,7 @@ bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config,
     if (k.status != BT_OK) {
         return k.status;
     }
-    count_tensors(file, &c);
+    bt_model_count_tensors(file, &c);
     *ret_config = c;
     return BT_OK;
 }

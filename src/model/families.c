@@ -8,6 +8,10 @@ static const bt_model_family *const families[] = {
     &bt_model_family_qwen2,
     &bt_model_family_qwen3,
     &bt_model_family_gemma3,
+    &bt_model_family_qwen3moe,
+    &bt_model_family_qwen35,
+    &bt_model_family_qwen35moe,
+    &bt_model_family_qwen3next,
 };
 
 bt_status bt_model_family_find(const char *name, const bt_model_family **ret_family, bt_error *err)
@@ -24,5 +28,6 @@ bt_status bt_model_family_find(const char *name, const bt_model_family **ret_fam
 
 const char *bt_model_families(void)
 {
-    return "llama, qwen2, qwen3, gemma3";    /* a test compares it with the table */
+    /* A test compares it with the table. */
+    return "llama, qwen2, qwen3, gemma3, qwen3moe, qwen35, qwen35moe, qwen3next";
 }

@@ -159,6 +159,21 @@ static bt_digest digest_geometry(bt_digester *d, const bt_model_config *c, const
         put_u32(d, c->n_ff[i]);
         put_u32(d, c->slides[i]);
     }
+    if (c->gated_attention) {
+        put_u32(d, c->n_delta_k);
+        put_u32(d, c->n_delta_v);
+        put_u32(d, c->delta_dim);
+        put_u32(d, c->n_taps);
+        put_u32(d, c->delta_tiled);
+        for (uint32_t i = 0; i < c->n_layers; i++) {
+            put_u32(d, c->recurrent[i]);
+        }
+    }
+    if (c->n_experts > 0) {
+        put_u32(d, c->n_experts);
+        put_u32(d, c->n_experts_used);
+        put_u32(d, c->n_ff_expert);
+    }
     put_f32(d, c->rms_eps);
     put_f32(d, c->attention_scale);
     put_f32(d, c->logit_softcap);

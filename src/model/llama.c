@@ -1,4 +1,4 @@
-/* Llama 1 to 3, Mistral, SmolLM and their like. docs/models/llama.md tells it in words,
+/* Llama 1 to 3, Mistral and Mixtral, SmolLM and their like. docs/models/llama.md tells it in words,
  * docs/models/llama.py in numpy; this file keeps their order. */
 #include "model/family.h"
 
@@ -18,7 +18,11 @@ static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, b
                                    "blk.%u.attn_output.weight", layer);
     to->out_bias = bt_model_load_opt_vector(l, c->n_embd, "blk.%u.attn_output.bias", layer);
     to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.ffn_norm.weight", layer);
-    bt_model_load_ffn(l, c, layer, to);
+    if (c->n_experts > 0) {
+        bt_model_load_experts(l, c, layer, to);
+    } else {
+        bt_model_load_ffn(l, c, layer, to);
+    }
 }
 
 static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
@@ -40,15 +44,13 @@ static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint
     bt_linear(t, .x = r.a, .y = r.x, .w = { w->out }, .bias = { w->out_bias }, .add = true);
 
     bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
-    bt_linear(t, .x = r.h, .y = r.gate_up, .w = { w->gate, w->up },
-              .bias = { w->gate_bias, w->up_bias });
-    bt_glu(t, .gate = r.gate, .up = r.up, .y = r.g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r.g, .y = r.x, .w = { w->down }, .bias = { w->down_bias }, .add = true);
+    bt_model_put_ffn(t, m, w, &r);
 }
 
 const bt_model_family bt_model_family_llama = {
     .name = "llama",
     .rope_style = BT_ROPE_NORM,
+    .may_have_experts = true,
     .configure = configure,
     .load = load,
     .layer = layer,

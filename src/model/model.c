@@ -16,8 +16,17 @@ static uint32_t most(const uint32_t *values, uint32_t n)
     return m;
 }
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* None if there are no columns. */
 static bt_rows take(bt_tape *t, bool picked, uint32_t cols)
 {
+    if (cols == 0) {
+        return (bt_rows){ 0 };
+    }
     return picked ? bt_tape_rows_picked(t, cols) : bt_tape_rows(t, cols);
 }
 
@@ -28,14 +37,27 @@ static bt_model_rows take_rows(bt_tape *t, const bt_model *m, bool picked)
     const uint32_t heads = most(c->n_heads, c->n_layers);
     const uint32_t kv_heads = picked ? 0 : most(c->n_kv_heads, c->n_layers);
     const uint32_t ff = most(c->n_ff, c->n_layers);
+    const uint32_t q = heads * c->head_dim_k;
+    const uint32_t values = c->n_delta_v * c->delta_dim;
+    const uint32_t channels = 2 * c->n_delta_k * c->delta_dim + values;
+    const uint32_t delta = picked ? values : channels + values + 2 * c->n_delta_v;
+    const uint32_t gated = c->gated_attention ? larger(q, values) : 0;
+    const bool shared = c->n_experts > 0 && ff > 0;
     return (bt_model_rows){
         .x = take(t, picked, c->n_embd),
         .h = take(t, picked, c->n_embd),
-        .o = m->family->norms_behind ? take(t, picked, c->n_embd) : (bt_rows){ 0 },
-        .qkv = take(t, picked, heads * c->head_dim_k + kv_heads * (c->head_dim_k + c->head_dim_v)),
-        .a = take(t, picked, heads * c->head_dim_v),
+        .o = take(t, picked, m->family->norms_behind || shared ? c->n_embd : 0),
+        .qkv = take(t, picked, larger(q + kv_heads * (c->head_dim_k + c->head_dim_v) +
+                                              (c->gated_attention ? q : 0), delta)),
+        .a = take(t, picked, larger(heads * c->head_dim_v, values)),
         .gate_up = take(t, picked, 2 * ff),
-        .g = take(t, picked, ff),
+        .g = take(t, picked, larger(ff, gated)),
+        .c = take(t, picked, picked ? 0 : channels),
+        .scores = take(t, picked, c->n_experts + shared),
+        .route = take(t, picked, 2 * c->n_experts_used),
+        .expert_gate_up = take(t, picked, 2 * c->n_experts_used * c->n_ff_expert),
+        .expert_g = take(t, picked, c->n_experts_used * c->n_ff_expert),
+        .expert_down = take(t, picked, c->n_experts_used * (c->n_experts ? c->n_embd : 0)),
     };
 }
 
@@ -58,6 +80,9 @@ bt_model_rows bt_model_rows_of(const bt_model_config *c, const bt_model_rows *se
         .gate = bt_rows_slice(set->gate_up, 0, ff),
         .up = bt_rows_slice(set->gate_up, ff, ff),
         .g = bt_rows_slice(set->g, 0, ff),
+        .c = set->c, .scores = set->scores, .route = set->route,
+        .expert_gate_up = set->expert_gate_up, .expert_g = set->expert_g,
+        .expert_down = set->expert_down,
     };
 }
 

@@ -1,6 +1,6 @@
 /* model/model.h - a loaded model: what its file says, its weights on a device, its tapes.
  *
- * One file per family builds the tape (llama.c, qwen2.c, qwen3.c, gemma3.c); this header is the
+ * One file per family builds the tape (llama.c, qwen3.c, hybrid.c, ...); this header is the
  * same for all. docs/models/FAMILY.md has the mathematics, docs/models/FAMILY.py runs it in numpy.
  *
  * Lifetime: load to destroy. Borrows the file and the device, which must outlive it.
@@ -39,7 +39,17 @@ typedef struct {
     uint32_t window;                  /* sliding layers see this many keys; 0: none slide */
     bool     slides[BT_LAYERS_MAX];
     float    logit_softcap;           /* 0: none */
+    uint32_t n_blocks_behind;         /* in the file, but no layers: they predict further tokens */
+    /* Layers that keep a state in place of keys and values: gated delta nets. Their n_heads and
+     * n_kv_heads are 0. */
+    bool     recurrent[BT_LAYERS_MAX];
+    uint32_t n_delta_k, n_delta_v, delta_dim, n_taps;    /* heads, their width; taps of the conv */
+    bool     delta_tiled;             /* value heads go round the key heads */
+    bool     gated_attention;
+    /* Experts in every layer; n_ff is then the width of the shared one. 0: none. */
+    uint32_t n_experts, n_experts_used, n_ff_expert;
     uint64_t n_params;                /* sum over tensors */
+    uint64_t n_params_active;         /* of layers and ends, with as many experts as are used */
     uint64_t weight_bytes;            /* in the file */
 } bt_model_config;
 
@@ -67,7 +77,13 @@ uint32_t bt_model_v_dim(const bt_model_config *c, uint32_t layer);
 /* Bytes of K and V per token for given types. */
 uint64_t bt_model_kv_token_bytes(const bt_model_config *c, bt_type type_k, bt_type type_v);
 
-/* Families known, for messages: "llama, qwen2, qwen3, gemma3". */
+/* What `layer` keeps per sequence beside keys and values (offsets are 0); all 0: nothing. */
+void bt_model_state_layer(const bt_model_config *c, uint32_t layer, bt_state_layer *ret_layer);
+bool bt_model_has_state(const bt_model_config *c);
+/* Bytes of recurrent state per sequence. */
+uint64_t bt_model_state_bytes(const bt_model_config *c);
+
+/* Families known, for messages: "llama, qwen2, qwen3, ...". */
 const char *bt_model_families(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* Qwen3, dense: q and k are normed head by head before they are rotated. docs/models/qwen3.md tells
- * it in words, docs/models/qwen3.py in numpy; this file keeps their order. */
+/* Qwen3, dense and with experts: q and k are normed head by head before they are rotated.
+ * docs/models/qwen3.md and qwen3moe.md tell it in words, the twins beside them in numpy; this file
+ * keeps their order. */
 #include "model/family.h"
 
 static void configure(bt_model_keys *k, bt_model_config *c)
@@ -19,7 +20,11 @@ static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, b
     to->out = bt_model_load_matrix(l, c->n_heads[layer] * c->head_dim_v, c->n_embd,
                                    "blk.%u.attn_output.weight", layer);
     to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.ffn_norm.weight", layer);
-    bt_model_load_ffn(l, c, layer, to);
+    if (c->n_experts > 0) {
+        bt_model_load_experts(l, c, layer, to);
+    } else {
+        bt_model_load_ffn(l, c, layer, to);
+    }
 }
 
 static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
@@ -43,14 +48,21 @@ static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint
     bt_linear(t, .x = r.a, .y = r.x, .w = { w->out }, .add = true);
 
     bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
-    bt_linear(t, .x = r.h, .y = r.gate_up, .w = { w->gate, w->up });
-    bt_glu(t, .gate = r.gate, .up = r.up, .y = r.g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r.g, .y = r.x, .w = { w->down }, .add = true);
+    bt_model_put_ffn(t, m, w, &r);
 }
 
 const bt_model_family bt_model_family_qwen3 = {
     .name = "qwen3",
     .rope_style = BT_ROPE_NEOX,
+    .configure = configure,
+    .load = load,
+    .layer = layer,
+};
+
+const bt_model_family bt_model_family_qwen3moe = {
+    .name = "qwen3moe",
+    .rope_style = BT_ROPE_NEOX,
+    .has_experts = true,
     .configure = configure,
     .load = load,
     .layer = layer,

@@ -60,7 +60,8 @@ static void shape_text(char to[96], uint32_t n_dims, const uint64_t ne[4])
     }
 }
 
-static bool fits(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uint32_t n_out)
+static bool fits_slices(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uint32_t n_out,
+                        uint32_t n_slices)
 {
     char found[96];
     if (!t->type->can_decode) {
@@ -68,11 +69,15 @@ static bool fits(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uin
                             "build cannot read", bt_gguf_path(l->file), t->name, t->type->name);
         return false;
     }
-    if (t->ne[0] == n_in && t->ne[1] == n_out && t->ne[2] == 1 && t->ne[3] == 1) {
+    if (t->ne[0] == n_in && t->ne[1] == n_out && t->ne[2] == n_slices && t->ne[3] == 1) {
         return true;
     }
     shape_text(found, t->n_dims, t->ne);
-    if (n_out == 1) {
+    if (n_slices != 1) {
+        l->status =
+                bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' is %s, but %u x %u x %u is wanted",
+                        bt_gguf_path(l->file), t->name, found, n_in, n_out, n_slices);
+    } else if (n_out == 1) {
         l->status =
                 bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' is %s, but %u values are wanted",
                         bt_gguf_path(l->file), t->name, found, n_in);
@@ -83,15 +88,19 @@ static bool fits(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uin
     return false;
 }
 
-static bt_weight load_tensor(bt_model_loader *l, const bt_gguf_tensor *t, bool as_table)
+static bool fits(bt_model_loader *l, const bt_gguf_tensor *t, uint32_t n_in, uint32_t n_out)
 {
-    const bt_weight_source source = {
-        .name = t->name, .type = t->type->id, .n_in = (uint32_t)t->ne[0],
-        .n_out = (uint32_t)t->ne[1], .rows = t->data, .size_bytes = t->size_bytes,
-        .as_table = as_table
-    };
+    return fits_slices(l, t, n_in, n_out, 1);
+}
+
+static bt_weight load_source(bt_model_loader *l, const bt_gguf_tensor *t, bt_weight_source source)
+{
     bt_weight w = { 0 };
     bt_weight_shape shape;
+    source.name = t->name;
+    source.type = t->type->id;
+    source.rows = t->data;
+    source.size_bytes = t->size_bytes;
     digest(l, t);
     l->status = bt_device_weight_load(l->device, &source, &w, l->err);
     if (l->status == BT_OK && bt_device_weight_shape(l->device, w, &shape) == BT_OK &&
@@ -99,6 +108,13 @@ static bt_weight load_tensor(bt_model_loader *l, const bt_gguf_tensor *t, bool a
         bt_gguf_drop_pages(l->file, t);
     }
     return w;
+}
+
+static bt_weight load_tensor(bt_model_loader *l, const bt_gguf_tensor *t, bool as_table)
+{
+    return load_source(l, t, (bt_weight_source){ .n_in = (uint32_t)t->ne[0],
+                                                 .n_out = (uint32_t)t->ne[1],
+                                                 .as_table = as_table });
 }
 
 static bt_weight load_named(bt_model_loader *l, const char *name, uint32_t n_in, uint32_t n_out,
@@ -148,6 +164,44 @@ bt_weight bt_model_load_opt_matrix(bt_model_loader *l, uint32_t n_in, uint32_t n
 bt_weight bt_model_load_opt_vector(bt_model_loader *l, uint32_t n, const char *name, ...)
 {
     LOAD_NAMED(n, 1, true);
+}
+
+bt_weight bt_model_load_cut(bt_model_loader *l, const bt_model_cut *cut, const char *name, ...)
+{
+    const bt_weight none = { 0 };
+    const uint32_t n_rows = cut->n_rows ? cut->n_rows : cut->n_out;
+    const uint32_t n_slices = cut->n_slices ? cut->n_slices : 1;
+    char full[NAME_MAX];
+    va_list args;
+    va_start(args, name);
+    vsnprintf(full, sizeof full, name, args);
+    va_end(args);
+    if (l->status != BT_OK) {
+        return none;
+    }
+    const bt_gguf_tensor *t = bt_gguf_tensor_find(l->file, full);
+    if (!t) {
+        l->status = bt_fail(l->err, BT_E_BADFILE, "'%s': tensor '%s' (%u x %u x %u) is missing",
+                            bt_gguf_path(l->file), full, cut->n_in, n_rows, n_slices);
+        return none;
+    }
+    if (!fits_slices(l, t, cut->n_in, n_rows, n_slices)) {
+        return none;
+    }
+    return load_source(l, t, (bt_weight_source){
+            .n_in = cut->n_in, .n_out = cut->n_out, .n_slices = cut->n_slices,
+            .as_taps = cut->as_taps, .as_matrix = cut->as_matrix, .row_first = cut->first,
+            .row_run = cut->run, .row_step = cut->step });
+}
+
+bool bt_model_has_tensor(const bt_model_loader *l, const char *name, ...)
+{
+    char full[NAME_MAX];
+    va_list args;
+    va_start(args, name);
+    vsnprintf(full, sizeof full, name, args);
+    va_end(args);
+    return l->status == BT_OK && bt_gguf_tensor_find(l->file, full);
 }
 
 void bt_model_require(bt_model_loader *l, bool there, const char *names, ...)
@@ -271,17 +325,19 @@ static void load_rope(bt_model_loader *l, bt_model *m, float *factors, float *to
 
 /* A tensor that nothing asked for is part of a computation this build does not do: its answers
  * would be wrong without a word. */
-static void refuse_unknown(bt_model_loader *l, const char *architecture)
+static void refuse_unknown(bt_model_loader *l, const bt_model_config *c)
 {
     for (uint32_t i = 0; i < bt_gguf_tensor_count(l->file) && l->status == BT_OK; i++) {
         const bt_gguf_tensor *t = bt_gguf_tensor_at(l->file, i);
         if (l->used[i]) {
             continue;
         }
-        if (strncmp(t->name, "rope_", 5) != 0) {
+        const uint32_t block = bt_model_block_of(t->name);
+        const bool behind = block >= c->n_layers && block - c->n_layers < c->n_blocks_behind;
+        if (strncmp(t->name, "rope_", 5) != 0 && !behind) {
             l->status = bt_fail(l->err, BT_E_UNSUPPORTED, "'%s': tensor '%s' is not part of "
                                 "architecture '%s' as this build knows it", bt_gguf_path(l->file),
-                                t->name, architecture);
+                                t->name, c->architecture);
             return;
         }
         digest(l, t);
@@ -308,7 +364,7 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
     if (l.status == BT_OK) {
         load_rope(&l, m, angles + 2 * n_half, angles);
     }
-    refuse_unknown(&l, m->config.architecture);
+    refuse_unknown(&l, &m->config);
     if (l.status == BT_OK) {
         l.status = bt_model_identify(file, &m->config, l.contents, angles, 2 * n_half, &m->identity,
                                      err);

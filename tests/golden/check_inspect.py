@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "tools"))
 import gguf_write as gw  # noqa: E402
@@ -25,6 +27,26 @@ def run(*words, code=0):
 
 def inspect(*words):
     return json.loads(run("--json", *words).stdout.decode("utf-8"))
+
+
+def state_values(config):
+    """Of one recurrent layer: the convolution's past and a matrix per value head."""
+    if "delta" not in config:
+        return 0
+    delta = config["delta"]
+    channels = (2 * delta["k_heads"] + delta["v_heads"]) * delta["state"]
+    return (delta["conv"] - 1) * channels + delta["v_heads"] * delta["state"] ** 2
+
+
+def check_counts(said, config, n_attention):
+    experts = config.get("experts", dict(n=0, used=0))
+    assert said["layers"] == {"count": config["layers"], "behind": 0,
+                              "recurrent": config["layers"] - n_attention,
+                              "experts": experts["n"], "experts_used": experts["used"]}
+    idle = sum(np.prod(t["shape"]) * (experts["n"] - experts["used"]) // experts["n"]
+               for t in said["tensors"] if "_exps." in t["name"])
+    assert said["parameters"] == {"all": said["total"]["values"],
+                                  "active": said["total"]["values"] - idle}
 
 
 def check_model(path):
@@ -50,15 +72,20 @@ def check_model(path):
         assert said["total"][field] == sum(t[field] for t in said["types"].values())
     assert said["total"]["bytes"] == sum(t["bytes"] for t in said["tensors"])
 
-    # Two rows (key and value) of f16 for each layer and token.
-    token_bytes = 2 * 2 * config["layers"] * config["kv_heads"] * config["head_dim"]
+    # Two rows (key and value) of f16 for each layer with attention and token.
+    n_attention = config["layers"] // config.get("interval", 1)
+    token_bytes = 2 * 2 * n_attention * config["kv_heads"] * config["head_dim"]
+    state_bytes = (config["layers"] - n_attention) * state_values(config) * 4
+    check_counts(said, config, n_attention)
     for n_ctx, words in ((config["context"], []), (1000, ["-c", "1000"])):
         memory = inspect(path, *words)["memory"]
         assert memory["context"] == n_ctx and memory["context_trained"] == config["context"]
         assert memory["kv_token_bytes"] == token_bytes, memory
         assert memory["kv_bytes"] == token_bytes * n_ctx
         assert memory["weights_bytes"] == said["total"]["bytes"]
-        assert memory["total_bytes"] == memory["kv_bytes"] + memory["weights_bytes"]
+        assert memory["state_bytes"] == state_bytes, memory
+        assert memory["total_bytes"] == sum(memory[part + "_bytes"]
+                                            for part in ("kv", "weights", "state"))
     assert b"memory for a context of 1000 tokens" in run(path, "-c", 1000).stdout
 
 
@@ -133,6 +160,58 @@ def check_parts(folder):
     assert said["parts"] == 3 and [t["part"] for t in said["tensors"]] == [1, 2]
 
 
+# What files of published models say. Bytes per token of f16 keys and values, bytes of state per
+# sequence: 64 KiB and 149.625 MiB for 27B, 20 KiB and 62.8125 MiB for 35B-A3B.
+HYBRID = {"context_length": 262144, "attention.key_length": 256, "attention.value_length": 256,
+          "rope.dimension_count": 64, "full_attention_interval": 4, "ssm.conv_kernel": 4,
+          "ssm.state_size": 128, "ssm.group_count": 16}
+PUBLISHED = [
+    ("qwen35", dict(HYBRID, **{
+        "block_count": 64, "embedding_length": 5120, "feed_forward_length": 17408,
+        "attention.head_count": 24, "attention.head_count_kv": 4, "ssm.time_step_rank": 48,
+        "ssm.inner_size": 6144}), 64 * 1024, 156893184, 48),
+    ("qwen35", dict(HYBRID, **{         # the same with a block for the token after the next
+        "block_count": 65, "nextn_predict_layers": 1, "embedding_length": 5120,
+        "feed_forward_length": 17408, "attention.head_count": 24, "attention.head_count_kv": 4,
+        "ssm.time_step_rank": 48, "ssm.inner_size": 6144}), 64 * 1024, 156893184, 48),
+    ("qwen35moe", dict(HYBRID, **{
+        "block_count": 41, "nextn_predict_layers": 1, "embedding_length": 2048,
+        "attention.head_count": 16, "attention.head_count_kv": 2, "ssm.time_step_rank": 32,
+        "ssm.inner_size": 4096, "expert_count": 256, "expert_used_count": 8,
+        "expert_feed_forward_length": 512, "expert_shared_feed_forward_length": 512}),
+     20 * 1024, 65863680, 30),
+    ("qwen3next", dict(HYBRID, **{
+        "block_count": 48, "embedding_length": 2048, "attention.head_count": 16,
+        "attention.head_count_kv": 2, "ssm.time_step_rank": 32, "ssm.inner_size": 4096,
+        "expert_count": 512, "expert_used_count": 10, "expert_feed_forward_length": 512,
+        "expert_shared_feed_forward_length": 512}), 24 * 1024, 79036416, 36),
+]
+
+
+def check_published(folder):
+    """Files of metadata alone."""
+    path = folder / "published.gguf"
+    for arch, keys, token_bytes, state_bytes, n_recurrent in PUBLISHED:
+        w = gw.Writer(path)
+        w.value("general.architecture", "string", arch)
+        for key, value in keys.items():
+            w.u32(f"{arch}.{key}", value)
+        w.f32(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)
+        w.u32(f"{arch}.vocab_size", 248320)
+        if arch != "qwen3next":
+            w.array(f"{arch}.rope.dimension_sections", "i32", [11, 11, 10, 0])
+        w.finish()
+        said = inspect(path)
+        assert said["memory"], said["memory_unknown"]
+        assert said["memory"]["kv_token_bytes"] == token_bytes, said["memory"]
+        assert said["memory"]["state_bytes"] == state_bytes, said["memory"]
+        behind = keys.get("nextn_predict_layers", 0)
+        assert said["layers"]["count"] == keys["block_count"] - behind
+        assert said["layers"]["recurrent"] == n_recurrent and said["layers"]["behind"] == behind
+        text = run(path, "-c", 1000).stdout.decode()
+        assert f"{token_bytes} bytes per token" in text and f"{state_bytes} bytes" in text, text
+
+
 def main():
     models = [path for path in sorted(MODELS.glob("tiny*.gguf"))
               if path.stem.rsplit("-", 1)[0] in mkmodel.CONFIGS]
@@ -141,7 +220,8 @@ def main():
         check_model(path)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for check in (check_values, check_hostile_text, check_refusals, check_parts):
+        for check in (check_values, check_hostile_text, check_refusals, check_parts,
+                      check_published):
             check(folder)
 
 

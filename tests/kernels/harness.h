@@ -16,7 +16,8 @@
  * check_NAME function breaks the linking. */
 #define KERNEL_SLOTS(X)                                                                        \
     X(pack_bytes) X(pack) X(layout_of) X(act_row_bytes) X(act_form) X(act_convert) X(linear)    \
-    X(decode_row) X(rmsnorm) X(add) X(scale) X(glu) X(softcap) X(rope) X(kv_store) X(attention)
+    X(decode_row) X(rmsnorm) X(add) X(scale) X(glu) X(softcap) X(rope) X(kv_store) X(attention) \
+    X(short_conv) X(delta_scan) X(route) X(combine)
 
 /* Checks of the tier `k`; findings go to check_failed(). */
 #define X(name) void check_##name(const bt_cpu_kernels *k);

@@ -289,7 +289,8 @@ static bt_status naive_shape(const bt_device *base, bt_weight w, bt_weight_shape
     if (w.id == 0 || w.id > d->n_weights) {
         return BT_E_NOTFOUND;
     }
-    *ret = (bt_weight_shape){naive_w(d, w)->n_in, naive_w(d, w)->n_out, naive_w(d, w)->type, false};
+    *ret = (bt_weight_shape){ .n_in = naive_w(d, w)->n_in, .n_out = naive_w(d, w)->n_out,
+                              .n_slices = 1, .type = naive_w(d, w)->type };
     return BT_OK;
 }
 

@@ -2,6 +2,7 @@
  * threads work and who else is in a step changes no bit of a logit, a key or a value. And no step
  * allocates. */
 #include "kv/pages.h"
+#include "kv/states.h"
 #include "unit/model/tiny.h"
 
 enum { N = 150, PAGES = 32, SEQUENCES = 3 };
@@ -9,6 +10,7 @@ enum { N = 150, PAGES = 32, SEQUENCES = 3 };
 typedef struct {
     tiny_model  m;
     bt_kv_pool *pool;
+    bt_state_pool *states;         /* NULL: the model keeps none */
     uint32_t    pages[SEQUENCES][PAGES];
     uint32_t    tokens[N * SEQUENCES], positions[N * SEQUENCES], row_sequence[N * SEQUENCES];
     uint32_t    logit_rows[N * SEQUENCES];
@@ -33,6 +35,20 @@ static runner *open_runner(const tiny_options *o, bt_isa isa, uint32_t n_threads
                                     .type_k = kv_type, .type_v = kv_type,
                                     .n_pages = PAGES * SEQUENCES };
     assert_int_equal(bt_kv_pool_create(r->m.device, &po, &r->pool, NULL), BT_OK);
+    bt_state_layer layers[TINY_LAYERS];
+    for (uint32_t i = 0; i < TINY_LAYERS; i++) {
+        bt_model_state_layer(c, i, &layers[i]);
+    }
+    const bt_state_pool_options so = { .n_layers = TINY_LAYERS, .layers = layers,
+                                       .n_live = SEQUENCES };
+    for (uint32_t s = 0; s < SEQUENCES && bt_model_has_state(c); s++) {
+        uint32_t slot;
+        if (s == 0) {
+            assert_int_equal(bt_state_pool_create(r->m.device, &so, &r->states, NULL), BT_OK);
+        }
+        assert_int_equal(bt_state_take(r->states, &slot), BT_OK);
+        assert_int_equal(slot, s);
+    }
     for (uint32_t i = 0; i < PAGES; i++) {
         for (uint32_t s = 0; s < SEQUENCES; s++) {
             assert_int_equal(bt_kv_page_take(r->pool, &r->pages[s][i]), BT_OK);
@@ -53,6 +69,10 @@ static void close_runner(runner *r)
         }
     }
     bt_kv_pool_destroy(r->pool);
+    for (uint32_t s = 0; s < SEQUENCES && r->states; s++) {
+        bt_state_give(r->states, s);
+    }
+    bt_state_pool_destroy(r->states);
     tiny_close(&r->m);
     free(r);
 }
@@ -61,16 +81,16 @@ static void begin(runner *r)
 {
     r->step = (bt_step){ .tokens = r->tokens, .positions = r->positions,
                          .row_sequence = r->row_sequence, .sequences = r->sequences,
-                         .logit_rows = r->logit_rows, .kv = bt_kv_pool_layout(r->pool) };
+                         .logit_rows = r->logit_rows, .kv = bt_kv_pool_layout(r->pool),
+                         .state = r->states ? bt_state_pool_layout(r->states) : NULL };
 }
 
 static void add(runner *r, uint32_t sequence, uint32_t position, uint32_t n, bool logits)
 {
     const uint32_t index = r->step.n_sequences++;
     r->sequences[index] = (bt_step_sequence){ .row_first = r->step.n_rows, .n_rows = n,
-                                              .position = position,
-                                              .pages = r->pages[sequence],
-                                              .n_pages = PAGES };
+                                              .position = position, .pages = r->pages[sequence],
+                                              .n_pages = PAGES, .state_slot = sequence };
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = r->step.n_rows++;
         r->tokens[row] = ((position + i) * 37 + sequence * 11) % TINY_VOCAB;
@@ -109,12 +129,21 @@ static void keep_rows(const runner *r, outcome *o)
     for (uint32_t i = 0; i < TINY_LAYERS; i++) {
         each += l->layers[i].k_row_bytes + l->layers[i].v_row_bytes;
     }
-    o->size = each * N;
+    const size_t state = r->states ? bt_state_bytes(r->states) : 0;
+    o->size = each * N + state;
     o->rows = malloc(o->size);
     for (uint32_t i = 0; i < TINY_LAYERS; i++) {
         const size_t k = N * l->layers[i].k_row_bytes, v = N * l->layers[i].v_row_bytes;
-        bt_kv_rows_export(r->pool, r->pages[0], i, 0, N, o->rows + at, o->rows + at + k);
+        if (k > 0) {
+            bt_kv_rows_export(r->pool, r->pages[0], i, 0, N, o->rows + at, o->rows + at + k);
+        }
         at += k + v;
+    }
+    for (uint32_t i = 0; i < TINY_LAYERS && state > 0; i++) {
+        if (bt_state_layer_bytes(r->states, i) > 0) {
+            bt_state_export(r->states, 0, i, o->rows + at);
+        }
+        at += bt_state_layer_bytes(r->states, i);
     }
 }
 
@@ -167,6 +196,11 @@ static void all_ways_give_the_same_bits(void **state)
         { .arch = "qwen2", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_F16, .tied = true },
         { .arch = "qwen3", .type = BT_TYPE_F32, .type_v = BT_TYPE_BF16 },
         { .arch = "gemma3", .type = BT_TYPE_Q5_K, .type_v = BT_TYPE_Q4_0, .tied = true },
+        { .arch = "llama", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_F16, .experts = true },
+        { .arch = "qwen3moe", .type = BT_TYPE_Q4_K, .type_v = BT_TYPE_Q6_K, .merged = true },
+        { .arch = "qwen35", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16 },
+        { .arch = "qwen35moe", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_Q4_0, .interval = 2 },
+        { .arch = "qwen3next", .type = BT_TYPE_F32, .type_v = BT_TYPE_F32, .merged = true },
     };
     static const struct { uint32_t chunk, n_threads; bool company; } ways[] = {
         { 1, 1, false }, { 1, 2, false }, { 16, 1, false }, { 16, 2, false }, { 64, 2, false },

@@ -1,6 +1,7 @@
 /* model/model.h: bt_model_config_read on keys that are missing, wrong or out of every bound. */
 #include <math.h>
 
+#include "base/bytes.h"
 #include "unit/model/tiny.h"
 
 typedef void add_keys(bt_gguf_writer *w);
@@ -93,17 +94,133 @@ static void numbers_beyond_limits_are_refused(void **state)
             {"llama.rope.dimension_count", 66, "dimension_count is 66, but must be 2 to 64"},
             {"llama.rope.dimension_count", 32, "rotates all 64 values of a head, not 32"},
             {"llama.rope.scaling.original_context_length", 0, "original_context_length is 0"},
-            {"llama.expert_count", 8, "llama.expert_count is 8: mixtures of experts"},
+            {"llama.expert_count", 8193, "expert_count is 8193, but must be 0 to 8192"},
+            {"llama.expert_count", 8, "llama.expert_used_count"},
     };
     (void)state;
     for (size_t i = 0; i < BT_LEN(cases); i++) {
-        const bt_status wanted = strstr(cases[i].words, "experts") ||
-                                 strstr(cases[i].words, "rotates all") ? BT_E_UNSUPPORTED
+        const bt_status wanted = strstr(cases[i].words, "rotates all") ? BT_E_UNSUPPORTED
                                                                         : BT_E_BADFILE;
         number.key = cases[i].key;
         number.value = cases[i].value;
         expect_refused("llama", cases[i].key, put_number, wanted, cases[i].words);
     }
+}
+
+static void numbers_of_hybrids_are_checked(void **state)
+{
+    static const struct { const char *arch, *key; uint64_t value; const char *words;
+    } cases[] = {
+            {"qwen35", "nextn_predict_layers", 3, "nextn_predict_layers is 3, but must be 0 to 2"},
+            {"qwen35", "full_attention_interval", 0, "interval is 0, but must be 1 to 512"},
+            {"qwen35", "full_attention_interval", 4, "none of 3 layers has attention"},
+            {"qwen35", "ssm.conv_kernel", 0, "conv_kernel is 0, but must be 1 to 16"},
+            {"qwen35", "ssm.conv_kernel", 17, "conv_kernel is 17, but must be 1 to 16"},
+            {"qwen35", "ssm.state_size", 0, "state_size is 0, but must be 1 to 1024"},
+            {"qwen35", "ssm.state_size", 1025, "state_size is 1025"},
+            {"qwen35", "ssm.state_size", 64, "4 value heads of 64 (inner size 128) on 2 key heads"},
+            {"qwen35", "ssm.group_count", 3, "on 3 key heads do not fit together"},
+            {"qwen35", "ssm.group_count", UINT32_MAX, "group_count is 4294967295"},
+            {"qwen35", "ssm.time_step_rank", 0, "time_step_rank is 0"},
+            {"qwen35", "ssm.inner_size", 1u << 31, "inner_size is 2147483648"},
+            {"qwen35", "attention.value_length", 32, "needs them equal"},
+            {"qwen35", "rope.dimension_count", 17, "17 values of each head are rotated"},
+            {"qwen35moe", "expert_count", 0, "expert_count is 0, but must be 1 to 8192"},
+            {"qwen35moe", "expert_count", 8193, "expert_count is 8193"},
+            {"qwen35moe", "expert_used_count", 0, "expert_used_count is 0, but must be 1 to 4"},
+            {"qwen35moe", "expert_used_count", 5, "expert_used_count is 5, but must be 1 to 4"},
+            {"qwen35moe", "expert_feed_forward_length", 0, "expert_feed_forward_length is 0"},
+            {"qwen35moe", "expert_feed_forward_length", 1u << 21, "must be 1 to 1048576"},
+            {"qwen35moe", "expert_shared_feed_forward_length", 1u << 21, "must be 0 to 1048576"},
+            {"qwen3moe", "expert_used_count", 65, "expert_used_count is 65"},
+            {"qwen2", "expert_count", 8, "architecture 'qwen2' is not known with experts"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(cases); i++) {
+        char key[96];
+        snprintf(key, sizeof key, "%s.%s", cases[i].arch, cases[i].key);
+        const bool unsupported = strstr(cases[i].words, "not known with") ||
+                                 strstr(cases[i].words, "has attention") ||
+                                 strstr(cases[i].words, "needs them");
+        number.key = key;
+        number.value = cases[i].value;
+        expect_refused(cases[i].arch, key, put_number,
+                       unsupported ? BT_E_UNSUPPORTED : BT_E_BADFILE, cases[i].words);
+    }
+}
+
+static void required_keys_of_hybrids_are_named(void **state)
+{
+    static const char *const keys[] = {
+        "qwen35moe.ssm.conv_kernel", "qwen35moe.ssm.state_size", "qwen35moe.ssm.group_count",
+        "qwen35moe.ssm.time_step_rank", "qwen35moe.ssm.inner_size", "qwen35moe.expert_count",
+        "qwen35moe.expert_used_count", "qwen35moe.expert_feed_forward_length",
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(keys); i++) {
+        expect_refused("qwen35moe", keys[i], NULL, BT_E_BADFILE, keys[i]);
+    }
+}
+
+/* Flags of layers, one more for the block behind them; heads with anything where there are none. */
+static struct { const char *key; bt_gguf_value_type type; uint32_t n; uint64_t values[5]; } list;
+
+static void put_list(bt_gguf_writer *w)
+{
+    uint8_t bytes[sizeof list.values];
+    const uint32_t size = list.type == BT_GGUF_BOOL ? 1 : 4;
+    for (uint32_t i = 0; i < list.n; i++) {
+        bt_put_le32(bytes + 4 * i, (uint32_t)list.values[i]);
+        memmove(bytes + size * i, bytes + 4 * i, size);
+    }
+    bt_gguf_writer_put_array(w, list.key, list.type, bytes, list.n);
+    if (list.n == 4) {
+        bt_gguf_writer_put_integer(w, "qwen35.nextn_predict_layers", BT_GGUF_U32, 1);
+        bt_gguf_writer_put_integer(w, "qwen35.block_count", BT_GGUF_U32, 4);
+    }
+}
+
+static void flags_win_over_the_interval(void **state)
+{
+    static const char flags[] = "qwen35.attention.recurrent_layers";
+    (void)state;
+    for (list.n = 3; list.n <= 4; list.n++) {
+        list.key = flags;
+        list.type = BT_GGUF_BOOL;
+        memcpy(list.values, (const uint64_t[]){ 0, 1, 0, 0 }, 4 * sizeof list.values[0]);
+        const bt_model_config c =
+                expect_read("qwen35", list.n == 4 ? "qwen35.block_count" : NULL, put_list);
+        assert_int_equal(c.n_layers, 3);
+        assert_int_equal(c.n_blocks_behind, list.n - 3);
+        assert_false(c.recurrent[0]);
+        assert_true(c.recurrent[1]);
+        assert_false(c.recurrent[2]);
+        assert_int_equal(c.n_heads[0], TINY_HEADS);
+        assert_int_equal(c.n_heads[1], 0);
+    }
+    list.n = 3;
+    memcpy(list.values, (const uint64_t[]){ 1, 1, 1 }, 3 * sizeof list.values[0]);
+    expect_refused("qwen35", NULL, put_list, BT_E_UNSUPPORTED, "none of 3 layers has attention");
+    list.n = 2;
+    expect_refused("qwen35", NULL, put_list, BT_E_BADFILE, "array of 2 values");
+    list.key = "qwen35.attention.head_count_kv";
+    list.type = BT_GGUF_U32;
+    list.n = 3;
+    memcpy(list.values, (const uint64_t[]){ 0, 77777, 1 }, 3 * sizeof list.values[0]);
+    const bt_model_config c = expect_read("qwen35", "qwen35.attention.head_count_kv", put_list);
+    assert_int_equal(c.n_kv_heads[1], 0);
+    assert_int_equal(c.n_kv_heads[2], 1);
+    list.values[2] = 0;
+    expect_refused("qwen35", "qwen35.attention.head_count_kv", put_list, BT_E_BADFILE,
+                   "head_count_kv is 0 in layer 2");
+    list.key = "qwen35.rope.dimension_sections";
+    list.type = BT_GGUF_I32;
+    memcpy(list.values, (const uint64_t[]){ 3, 3, 2 }, 3 * sizeof list.values[0]);
+    expect_read("qwen35", NULL, put_list);
+    list.values[2] = 1;
+    expect_refused("qwen35", NULL, put_list, BT_E_BADFILE, "hold 7 pairs, but 8 are rotated");
+    list.values[2] = UINT32_MAX;
+    expect_refused("qwen35", NULL, put_list, BT_E_BADFILE, "the sections hold");
 }
 
 static struct { const char *key; double value; } real;
@@ -255,6 +372,9 @@ int main(void)
         cmocka_unit_test(defaults_follow_from_other_keys),
         cmocka_unit_test(required_keys_are_named),
         cmocka_unit_test(numbers_beyond_limits_are_refused),
+        cmocka_unit_test(numbers_of_hybrids_are_checked),
+        cmocka_unit_test(required_keys_of_hybrids_are_named),
+        cmocka_unit_test(flags_win_over_the_interval),
         cmocka_unit_test(reals_out_of_range_are_refused),
         cmocka_unit_test(other_mistakes_are_named),
         cmocka_unit_test(scaling_is_read),

@@ -1,7 +1,12 @@
 /* model/model.h: loading files that are right, and files that are not. */
 #include "unit/model/tiny.h"
 
-static const char *const archs[] = { "llama", "qwen2", "qwen3", "gemma3" };
+static const char *const archs[] = { "llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "qwen35",
+                                     "qwen35moe", "qwen3next" };
+
+/* Two delta nets: three rows of all channels and a matrix per value head. */
+enum { STATE_BYTES = 2 * 4 * (3 * (2 * TINY_DELTA_K + TINY_DELTA_V) * TINY_DELTA_DIM +
+                              TINY_DELTA_V * TINY_DELTA_DIM * TINY_DELTA_DIM) };
 
 static void every_family_loads(void **state)
 {
@@ -20,10 +25,15 @@ static void every_family_loads(void **state)
         assert_int_equal(c->n_layers, TINY_LAYERS);
         assert_int_equal(c->n_vocab, TINY_VOCAB);
         assert_int_equal(c->head_dim_k, TINY_DIM);
-        assert_int_equal(bt_model_k_dim(c, 1), TINY_KV_HEADS * TINY_DIM);
+        /* Of a hybrid only the last layer keeps keys and values. */
+        const uint32_t n_attention = tiny_is_hybrid(&o) ? 1 : TINY_LAYERS;
+        assert_int_equal(bt_model_k_dim(c, 2), TINY_KV_HEADS * TINY_DIM);
+        assert_int_equal(bt_model_k_dim(c, 1), n_attention == 1 ? 0 : TINY_KV_HEADS * TINY_DIM);
+        assert_int_equal(bt_model_has_state(c), n_attention == 1);
+        assert_int_equal(bt_model_state_bytes(c), n_attention == 1 ? STATE_BYTES : 0);
         assert_int_equal(
                 bt_model_kv_token_bytes(c, BT_TYPE_F16, BT_TYPE_Q8_0),
-                TINY_LAYERS * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
+                n_attention * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
         /* A pushing tape has one mark more per layer. */
         assert_int_equal(bt_tape_count(bt_model_tape(m.model, true)),
                          bt_tape_count(bt_model_tape(m.model, false)) + TINY_LAYERS);
@@ -94,6 +104,47 @@ static void wrong_tensors_are_named(void **state)
     o.arch = "qwen3";
     o.without_tensor = "blk.0.attn_k_norm.weight";
     expect_refused(&o, BT_E_BADFILE, "'blk.0.attn_k_norm.weight' (64 x 1) is missing");
+}
+
+static void wrong_tensors_of_hybrids_are_named(void **state)
+{
+    static const struct {
+        const char *arch, *missing, *wider, *words;
+        bt_status status;
+    } cases[] = {
+        { "qwen35", "blk.0.ssm_a", NULL, "'blk.0.ssm_a' (4 x 1) is missing", BT_E_BADFILE },
+        { "qwen35", "blk.1.ssm_conv1d.weight", NULL, "(4 x 256 x 1) is missing", BT_E_BADFILE },
+        { "qwen35", "blk.2.attn_q.weight", NULL, "(256 x 512 x 1) is missing", BT_E_BADFILE },
+        { "qwen35", NULL, "blk.2.attn_q.weight", "is 256 x 513, but 256 x 512", BT_E_BADFILE },
+        { "qwen35", NULL, "blk.0.ssm_conv1d.weight", "is 4 x 257, but 4 x 256", BT_E_BADFILE },
+        { "qwen35", NULL, "blk.0.ssm_alpha.weight", "is 256 x 5, but 256 x 4", BT_E_BADFILE },
+        { "qwen3next", NULL, "blk.0.ssm_ba.weight", "is 256 x 9, but 256 x 8", BT_E_BADFILE },
+        { "qwen35moe", "blk.0.ffn_down_exps.weight", NULL, "(256 x 256 x 4) is missing",
+          BT_E_BADFILE },
+        { "qwen35moe", "blk.1.ffn_gate_inp_shexp.weight", NULL, "(256 x 1 x 1) is missing",
+          BT_E_BADFILE },
+        { "qwen3moe", NULL, "blk.0.ffn_gate_inp.weight", "is 256 x 5, but 256 x 4", BT_E_BADFILE },
+    };
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(cases); i++) {
+        const tiny_options o = { .arch = cases[i].arch, .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                                 .without_tensor = cases[i].missing,
+                                 .wider_tensor = cases[i].wider };
+        expect_refused(&o, cases[i].status, cases[i].words);
+    }
+    /* A layer's tensor too many is refused, a block behind the layers is not. */
+    tiny_options o = { .arch = "qwen35", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                       .extra_tensor = "blk.3.nextn.enorm.weight" };
+    expect_refused(&o, BT_E_UNSUPPORTED, "'blk.3.nextn.enorm.weight' is not part of");
+    o.behind = true;
+    tiny_model m;
+    bt_error err;
+    assert_int_equal(tiny_open(&m, &o, tiny_device(bt_isa_detect(), 1), &err), BT_OK);
+    const bt_model_config *c = bt_model_config_of(m.model);
+    assert_int_equal(c->n_layers, TINY_LAYERS);
+    assert_int_equal(c->n_blocks_behind, 1);
+    assert_true(c->n_params_active < c->n_params);
+    tiny_close(&m);
 }
 
 static void bad_factors_keys(bt_gguf_writer *w)
@@ -231,6 +282,7 @@ int main(void)
         cmocka_unit_test(every_family_loads),
         cmocka_unit_test(the_list_of_families_is_complete),
         cmocka_unit_test(wrong_tensors_are_named),
+        cmocka_unit_test(wrong_tensors_of_hybrids_are_named),
         cmocka_unit_test(divisors_of_zero_are_refused),
         cmocka_unit_test(identity_names_what_differs),
         cmocka_unit_test(no_memory_leaves_nothing_behind),

@@ -58,6 +58,21 @@ static void families_have_their_tapes(void **state)
     expect_tape("qwen2", &qwen2, false);
     expect_tape("qwen3", &qwen3, false);
     expect_tape("gemma3", &gemma3, false);
+    tiny_options o = { .arch = "llama", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                       .experts = true };
+    expect_tape("llama-experts", &o, false);
+    o = (tiny_options){ .arch = "qwen3moe", .type = BT_TYPE_Q4_0, .type_v = BT_TYPE_Q8_0,
+                        .merged = true };
+    expect_tape("qwen3moe", &o, false);
+    o = (tiny_options){ .arch = "qwen35", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                        .tied = true, .behind = true };
+    expect_tape("qwen35", &o, true);
+    o = (tiny_options){ .arch = "qwen35moe", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                        .interval = 2 };
+    expect_tape("qwen35moe", &o, false);
+    o = (tiny_options){ .arch = "qwen3next", .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
+                        .merged = true };
+    expect_tape("qwen3next", &o, false);
 }
 
 int main(void)

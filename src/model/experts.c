@@ -1,0 +1,74 @@
+/* The feed-forward block made of experts, the same in all families that have it.
+ * docs/models/qwen3moe.md tells it in words, docs/models/experts.py in numpy. */
+#include "model/family.h"
+
+void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
+                           bt_model_layer *to)
+{
+    const uint32_t d = c->n_embd, f = c->n_ff_expert, e = c->n_experts, shared = c->n_ff[layer];
+    to->router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = e, .as_matrix = true },
+                                   "blk.%u.ffn_gate_inp.weight", layer);
+    if (bt_model_has_tensor(l, "blk.%u.ffn_gate_up_exps.weight", layer)) {
+        /* Of each expert first the rows of gate, then those of up. */
+        to->expert_gate = bt_model_load_cut(l, &(bt_model_cut){
+                .n_in = d, .n_out = f, .n_rows = 2 * f, .n_slices = e, .first = 0, .run = f,
+                .step = 2 * f }, "blk.%u.ffn_gate_up_exps.weight", layer);
+        to->expert_up = bt_model_load_cut(l, &(bt_model_cut){
+                .n_in = d, .n_out = f, .n_rows = 2 * f, .n_slices = e, .first = f, .run = f,
+                .step = 2 * f }, "blk.%u.ffn_gate_up_exps.weight", layer);
+    } else {
+        const bt_model_cut wide = { .n_in = d, .n_out = f, .n_slices = e };
+        to->expert_gate = bt_model_load_cut(l, &wide, "blk.%u.ffn_gate_exps.weight", layer);
+        to->expert_up = bt_model_load_cut(l, &wide, "blk.%u.ffn_up_exps.weight", layer);
+    }
+    to->expert_down = bt_model_load_cut(l, &(bt_model_cut){ .n_in = f, .n_out = d, .n_slices = e },
+                                        "blk.%u.ffn_down_exps.weight", layer);
+    if (shared > 0) {
+        to->shared_router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = 1,
+                                                                  .as_matrix = true },
+                                              "blk.%u.ffn_gate_inp_shexp.weight", layer);
+        to->gate = bt_model_load_matrix(l, d, shared, "blk.%u.ffn_gate_shexp.weight", layer);
+        to->up = bt_model_load_matrix(l, d, shared, "blk.%u.ffn_up_shexp.weight", layer);
+        to->down = bt_model_load_matrix(l, shared, d, "blk.%u.ffn_down_shexp.weight", layer);
+    }
+}
+
+void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w,
+                          const bt_model_rows *r)
+{
+    const bt_model_config *c = &m->config;
+    const uint32_t n = c->n_experts_used, wide = n * c->n_ff_expert;
+
+    bt_linear(t, .x = r->h, .y = r->scores, .w = { w->router, w->shared_router });
+    bt_route(t, .scores = bt_rows_slice(r->scores, 0, c->n_experts), .y = r->route, .n_used = n,
+             .renormalise = true);
+    bt_expert_linear(t, .x = r->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
+                     .w = { w->expert_gate, w->expert_up });
+    bt_glu(t, .gate = bt_rows_slice(r->expert_gate_up, 0, wide),
+           .up = bt_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
+           .act = BT_ACT_SILU);
+    bt_expert_linear(t, .x = r->expert_g, .route = r->route, .y = r->expert_down, .n_used = n,
+                     .w = { w->expert_down }, .per_expert = true);
+    bt_combine(t, .x = r->expert_down, .route = r->route, .y = r->x, .n_used = n, .add = true);
+    if (w->shared_router.id == 0) {
+        return;
+    }
+    bt_linear(t, .x = r->h, .y = r->gate_up, .w = { w->gate, w->up });
+    bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
+    bt_linear(t, .x = r->g, .y = r->o, .w = { w->down });
+    bt_mul(t, .x = r->o, .gate = bt_rows_slice(r->scores, c->n_experts, 1), .y = r->x,
+           .act = BT_ACT_SIGMOID, .add = true);
+}
+
+void bt_model_put_ffn(bt_tape *t, const bt_model *m, const bt_model_layer *w,
+                      const bt_model_rows *r)
+{
+    if (m->config.n_experts > 0) {
+        bt_model_put_experts(t, m, w, r);
+        return;
+    }
+    bt_linear(t, .x = r->h, .y = r->gate_up, .w = { w->gate, w->up },
+              .bias = { w->gate_bias, w->up_bias });
+    bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
+    bt_linear(t, .x = r->g, .y = r->x, .w = { w->down }, .bias = { w->down_bias }, .add = true);
+}
