@@ -93,17 +93,6 @@ typedef struct {
     uint32_t       n, n_pages, n_taken;
 } job;
 
-static bool find_type(const char *name, const char *option, bt_type *ret_type)
-{
-    const bt_type_info *info = bt_type_find_name(name);
-    if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%s', which is not a type that a cache can have", option, name);
-        return false;
-    }
-    *ret_type = info->id;
-    return true;
-}
-
 static bt_status open_pool(job *j, bt_type type_k, bt_type type_v, bt_error *err)
 {
     const bt_model_config *c = bt_model_config_of(j->setup.model);
@@ -242,7 +231,8 @@ static int run(const void *given, int n_rest, char **rest)
     if (o->chunk == 0 || o->chunk > BT_STEP_ROWS_MAX) {
         return bt_cli_usage_error("--chunk is %u, but must be 1 to %u", o->chunk, BT_STEP_ROWS_MAX);
     }
-    if (!find_type(o->type_k, "-ctk", &type_k) || !find_type(o->type_v, "-ctv", &type_v)) {
+    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
+        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
         return 2;
     }
     j.n = (uint32_t)count_of(o->tokens);
