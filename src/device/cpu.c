@@ -95,11 +95,21 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
 static bt_cpu_plan *find_plan(const bt_cpu_device *d, const bt_tape *t)
 {
     for (uint32_t i = 0; i < d->n_plans; i++) {
-        if (d->plans[i]->tape == t) {
+        if (d->plans[i]->tape_id == bt_tape_id(t)) {
             return d->plans[i];
         }
     }
     return NULL;
+}
+
+static void forget_oldest_plan(bt_cpu_device *d)
+{
+    if (d->last_plan == d->plans[0]) {
+        d->last_plan = NULL;
+    }
+    bt_cpu_plan_destroy(d->plans[0]);
+    d->n_plans--;
+    memmove(d->plans, d->plans + 1, d->n_plans * sizeof d->plans[0]);
 }
 
 static bt_status grow_region(bt_cpu_region *r, uint64_t size, bt_error *err)
@@ -135,9 +145,6 @@ static bt_status prepare(bt_device *base, const bt_tape *t, uint32_t n_rows, uin
     }
     bt_cpu_plan *made = NULL;
     if (!p) {
-        if (d->n_plans == BT_CPU_PLANS_MAX) {
-            return bt_fail(err, BT_E_FULL, "cpu device: more than %d tapes", BT_CPU_PLANS_MAX);
-        }
         BT_TRY(bt_cpu_plan_create(d, t, &made, err));
         p = made;
     }
@@ -153,6 +160,9 @@ static bt_status prepare(bt_device *base, const bt_tape *t, uint32_t n_rows, uin
         return status;
     }
     if (made) {
+        if (d->n_plans == BT_CPU_PLANS_MAX) {
+            forget_oldest_plan(d);
+        }
         d->plans[d->n_plans++] = made;
     }
     return BT_OK;

@@ -501,6 +501,7 @@ bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_pl
         return bt_fail(err, BT_E_NOMEM, "no memory for the plan of a tape");
     }
     p->tape = t;
+    p->tape_id = bt_tape_id(t);
     bt_status status = read_tape(d, p, err);
     if (status == BT_OK &&
         (!build_list(d, p, &p->few, true) || !build_list(d, p, &p->many, false))) {

@@ -18,7 +18,7 @@ enum {
     BT_CPU_FEW_ROWS = 4,             /* up to here the few-rows plan, and n_threads */
     BT_CPU_FORMS_MAX = BT_LINEAR_PARTS_MAX,     /* activation buffers */
     BT_CPU_ANGLES_MAX = 8,           /* different rotations on one tape */
-    BT_CPU_PLANS_MAX = 8,            /* tapes prepared at a time */
+    BT_CPU_PLANS_MAX = 8,            /* tapes prepared at a time; the oldest gives way */
     BT_CPU_BUFFERS_MAX = 64,
     BT_CPU_PAGE_TOKENS_MAX = 256,
     BT_CPU_OUT_STEP = 16             /* outputs of a linear are split in multiples of this */
@@ -99,7 +99,8 @@ typedef struct {
 } bt_cpu_angles;
 
 typedef struct {
-    const bt_tape *tape;
+    const bt_tape *tape;             /* may be gone; its id tells */
+    uint64_t    tape_id;
     uint32_t    n_rows_max, n_logit_rows_max;
     uint64_t    slot_at[BT_TAPE_SLOTS_MAX + 1];    /* bytes in shared scratch */
     uint32_t    slot_stride[BT_TAPE_SLOTS_MAX + 1];/* floats, both lists */

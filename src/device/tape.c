@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ typedef struct { bt_op op; uint32_t layer; } entry;
 
 struct bt_tape {
     const bt_device *device;
+    uint64_t id;
     entry   *ops;
     uint32_t n_ops, capacity;
     uint32_t layer;                            /* of ops put now */
@@ -39,6 +41,8 @@ struct bt_tape {
 
 /* ---- life ---- */
 
+static atomic_uint_fast64_t n_created;
+
 bt_status bt_tape_create(const bt_device *device, bt_tape **ret_tape, bt_error *err)
 {
     BT_ASSERT(device);
@@ -47,6 +51,7 @@ bt_status bt_tape_create(const bt_device *device, bt_tape **ret_tape, bt_error *
         return bt_fail(err, BT_E_NOMEM, "no memory for a tape");
     }
     t->device = device;
+    t->id = 1 + atomic_fetch_add_explicit(&n_created, 1, memory_order_relaxed);
     t->layer = BT_TAPE_NO_LAYER;
     *ret_tape = t;
     return BT_OK;
@@ -590,3 +595,4 @@ uint32_t bt_tape_slot_cols(const bt_tape *t, uint16_t number, bool *ret_picked)
 }
 
 const bt_device *bt_tape_device(const bt_tape *t) { return t->device; }
+uint64_t bt_tape_id(const bt_tape *t) { return t->id; }

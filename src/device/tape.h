@@ -50,6 +50,8 @@ void bt_tape_set_result(bt_tape *t, bt_rows logits);
 BT_MUST_CHECK bt_status bt_tape_finish(bt_tape *t, bt_error *err);
 
 const struct bt_device *bt_tape_device(const bt_tape *t);
+/* No other tape of this process has or had it: what a device may remember a tape by. */
+uint64_t     bt_tape_id(const bt_tape *t);
 uint32_t     bt_tape_count(const bt_tape *t);
 const bt_op *bt_tape_op(const bt_tape *t, uint32_t index);
 uint32_t     bt_tape_layer_of(const bt_tape *t, uint32_t index);

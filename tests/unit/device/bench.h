@@ -99,6 +99,7 @@ static inline void bench_tape(bench *b, bt_type type)
     assert_int_equal(bt_tape_create(b->device, &t, NULL), BT_OK);
     const bt_rows x = bt_tape_rows(t, WIDTH), h = bt_tape_rows(t, WIDTH);
     const bt_rows qkv = bt_tape_rows(t, q + k + v), a = bt_tape_rows(t, HEADS * DIM_V);
+    const bt_rows again = bt_tape_rows(t, WIDTH);
     const bt_rows gu = bt_tape_rows(t, 2 * FF), g = bt_tape_rows(t, FF);
     const bt_rows xp = bt_tape_rows_picked(t, WIDTH), qp = bt_tape_rows_picked(t, q);
     const bt_rows ap = bt_tape_rows_picked(t, HEADS * DIM_V);
@@ -116,6 +117,8 @@ static inline void bench_tape(bench *b, bt_type type)
                   .w = { bench_matrix(b, type, WIDTH, q), bench_matrix(b, other, WIDTH, k),
                          bench_matrix(b, BT_TYPE_F32, WIDTH, v) },
                   .bias = { { 0 }, bench_vector(b, k, 0) });
+        /* The same rows once more, for another op, in the form that one part of the first has. */
+        bt_linear(t, .x = h, .y = again, .w = { bench_matrix(b, other, WIDTH, WIDTH) });
         bt_head_norm(t, .x = rq, .w = bench_vector(b, DIM, 1), .n_heads = HEADS, .eps = 1e-6f);
         bt_rope(t, .x = rq, .frequencies = angles, .n_heads = HEADS, .n_rot = DIM - 8 * i,
                 .style = style, .magnitude = 1.1f);
@@ -142,7 +145,7 @@ static inline void bench_tape(bench *b, bt_type type)
         bt_glu(t, .gate = g, .up = bt_rows_slice(gu, 0, FF), .y = g, .act = BT_ACT_GELU_TANH);
         bt_linear(t, .x = g, .y = h, .w = { bench_matrix(b, other, FF, WIDTH) });
         bt_rmsnorm(t, .x = h, .w = bench_vector(b, WIDTH, 1), .y = x, .eps = 1e-5f, .add = true);
-        bt_add(t, .x = h, .y = x);
+        bt_add(t, .x = again, .y = x);
         bt_scale(t, .x = x, .by = 0.7f);
     }
     bt_tape_set_layer(t, BT_TAPE_NO_LAYER);

@@ -275,6 +275,34 @@ static void unprepared_tapes_are_refused(void **state)
     bench_close(b);
 }
 
+/* A new tape may stand where an old one stood: plans go by id. And old ones give way. */
+static void tapes_come_and_go(void **state)
+{
+    (void)state;
+    bench *b = bench_open(bench_cpu(bt_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bt_tape *first = b->tape;
+    bench_step s;
+    step_begin(b, &s);
+    step_add(&s, 0, 0, 6, 1);
+    for (int i = 0; i < 20; i++) {
+        bt_tape *t;
+        assert_int_equal(bt_tape_create(b->device, &t, NULL), BT_OK);
+        const bt_rows x = bt_tape_rows(t, WIDTH);
+        bt_embed(t, .table = bt_tape_op(first, 0)->embed.table, .y = x, .scale = (float)i);
+        assert_int_equal(bt_tape_finish(t, NULL), BT_OK);
+        assert_int_equal(bt_device_run(b->device, t, &s.step, NULL), BT_E_DEVICE);
+        assert_int_equal(bt_device_prepare(b->device, t, 8, 0, NULL), BT_OK);
+        s.step.n_logit_rows = 0;
+        assert_int_equal(bt_device_run(b->device, t, &s.step, NULL), BT_OK);
+        bt_tape_destroy(t);
+    }
+    assert_int_equal(bt_device_run(b->device, first, &s.step, NULL), BT_E_DEVICE);
+    assert_int_equal(bt_device_prepare(b->device, first, ROWS_MAX, ROWS_MAX, NULL), BT_OK);
+    s.step.n_logit_rows = 6;
+    run(b, &s);
+    bench_close(b);
+}
+
 static void bad_weights_are_refused(void **state)
 {
     static const uint8_t bytes[4096];
@@ -422,6 +450,7 @@ int main(void)
         cmocka_unit_test(rows_are_complete_at_their_mark),
         cmocka_unit_test(wrong_steps_are_refused),
         cmocka_unit_test(unprepared_tapes_are_refused),
+        cmocka_unit_test(tapes_come_and_go),
         cmocka_unit_test(bad_weights_are_refused),
         cmocka_unit_test(running_allocates_nothing),
         cmocka_unit_test(no_memory_leaves_nothing_behind),
