@@ -12,7 +12,7 @@ debian="gcc make cmake ninja-build pkg-config libc6-dev libmicrohttpd-dev libjan
 libpcre2-dev libssl-dev libxxhash-dev libcmocka-dev python3 python3-numpy python3-pip python3-venv \
 iproute2 procps ca-certificates"
 debian_dev="clang clang-tidy clang-format libclang-rt-14-dev gcc-aarch64-linux-gnu \
-libc6-dev-arm64-cross qemu-user iperf3"
+libc6-dev-arm64-cross qemu-user iperf3 iptables"
 debian_cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user libmicrohttpd-dev:arm64 \
 libjansson-dev:arm64 libpcre2-dev:arm64 libssl-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64"
 homebrew="cmake ninja pkg-config libmicrohttpd jansson pcre2 openssl@3 xxhash cmocka python numpy"

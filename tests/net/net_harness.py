@@ -4,6 +4,7 @@ A test is a program: test.py BATON MODELS [options]; BATON is the program under 
 folder with tiny-llama-f32.gguf and so on (tests/golden). Exit code 77: something is missing.
 """
 import atexit
+import contextlib
 import http.client
 import json
 import os
@@ -67,12 +68,17 @@ class Process:
 
     says_ready = r"listening on (\S+?:\d+)"
 
-    def __init__(self, baton, verb, options):
+    def __init__(self, baton, verb, options, within=None, cpu=None):
+        """within: a side of a rig (rig.py) to run in; cpu: the only core that it may use."""
         self.log = os.path.join(_folder, f"{verb}-{len(_children)}.log")
         self.out = open(self.log, "ab")
+        self.within = within
         self.command = [baton, verb, *map(str, options)]
-        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.out,
-                                      stderr=subprocess.STDOUT)
+        before = within.prefix() if within else []
+        if cpu is not None:
+            before = ["taskset", "-c", str(cpu), *before]
+        self.child = subprocess.Popen(before + self.command, stdin=subprocess.DEVNULL,
+                                      stdout=self.out, stderr=subprocess.STDOUT)
         _children.append(self)
         self.address = wait_for(f"{verb} to listen", self._address, 60)
 
@@ -130,9 +136,10 @@ class Process:
 
 
 class Worker(Process):
-    def __init__(self, baton, model, *options, listen="127.0.0.1:0"):
+    def __init__(self, baton, model, *options, listen=None, within=None, cpu=None):
         self.n_told = 0
-        super().__init__(baton, "worker", ["-m", model, "--listen", listen, *options])
+        listen = listen or (f"{within.host}:0" if within else "127.0.0.1:0")
+        super().__init__(baton, "worker", ["-m", model, "--listen", listen, *options], within, cpu)
 
     def status(self):
         """Its counters, asked for by SIGUSR1."""
@@ -152,13 +159,20 @@ class Worker(Process):
 class Server(Process):
     says_ready = r"ready on http://(\S+?:\d+)"
 
-    def __init__(self, baton, model, *options, workers=()):
+    def __init__(self, baton, model, *options, workers=(), within=None, cpu=None):
         more = ["--prefill-device", ";".join(workers)] if workers else []
         super().__init__(baton, "serve", ["-m", model, "--host", "127.0.0.1", "--port", 0,
-                                          *options, *more])
+                                          *options, *more], within, cpu)
+
+    def connect(self, timeout=300):
+        """An open http.client connection, made on the server's side."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        with self.within.inside() if self.within else contextlib.nullcontext():
+            connection.connect()
+        return connection
 
     def request(self, method, path, body=None, timeout=300):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connect(timeout)
         data = json.dumps(body) if body is not None else None
         try:
             connection.request(method, path, data, {"Content-Type": "application/json"})
