@@ -129,6 +129,8 @@ typedef struct {
     const bt_push  *push;              /* with prefill_only; copied; NULL: none */
     uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch;
                                           0: the engine's own */
+    const uint32_t *cuts;              /* rising positions where a step of this prompt must end, */
+    uint32_t        n_cuts;            /* BT_CUTS_MAX of them at most; copied */
     uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
                                           is full; 0: evaluate the prompt only */
     bool            ignore_eog;
@@ -142,6 +144,8 @@ typedef struct {
     bt_prefill_where  where;
     bt_prefill_policy policy;
 } bt_request_options;
+
+enum { BT_CUTS_MAX = 16 };
 
 bt_request_options bt_request_defaults(void);
 

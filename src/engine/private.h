@@ -43,6 +43,7 @@ struct bt_request {
     bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs;
     bt_push    push;
     uint32_t   n_prompt, n_predict, n_prefill_chunk, n_logprobs, seed;
+    uint32_t   cuts[BT_CUTS_MAX], n_cuts;     /* where steps must end */
     bt_prefill_where  where;
     bt_prefill_policy policy;
     double     submit_ms;

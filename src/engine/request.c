@@ -55,6 +55,10 @@ static bt_status check_options(const bt_engine *e, const bt_request_options *o, 
         return bt_fail(err, BT_E_BADINPUT, "logit_bias names %zu tokens; at most %u",
                        o->sampling.n_bias, BT_LOGIT_BIAS_MAX);
     }
+    if (o->n_cuts > BT_CUTS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "%u cuts of a prompt; at most %d", o->n_cuts,
+                       (int)BT_CUTS_MAX);
+    }
     if (o->push && (!o->prefill_only || !e->options.push)) {
         return bt_fail(err, BT_E_BADINPUT, "only a prefill-only request of a pushing engine can "
                        "push rows");
@@ -184,6 +188,10 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     if (r->n_prefill_chunk > e->options.n_batch) {
         r->n_prefill_chunk = e->options.n_batch;
     }
+    for (uint32_t i = 0; i < o->n_cuts; i++) {
+        r->cuts[i] = o->cuts[i];
+    }
+    r->n_cuts = o->n_cuts;
     r->where = o->where;
     r->policy = o->policy;
     r->seed = BT_SEED_RANDOM;

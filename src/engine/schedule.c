@@ -100,6 +100,17 @@ static uint32_t rows_in(const bt_engine *e, bool decoding, double position, doub
     return n < 0 ? 0 : n < n_max ? (uint32_t)n : n_max;
 }
 
+/* Tokens of the prompt that may go into one step at most. */
+static uint32_t rows_wanted(const bt_request *r)
+{
+    uint32_t end = r->n_prompt;
+    for (uint32_t i = r->n_cuts; i > 0; i--) {
+        end = r->cuts[i - 1] > r->n_done && r->cuts[i - 1] < end ? r->cuts[i - 1] : end;
+    }
+    const uint32_t n = end - r->n_done;
+    return n < r->n_prefill_chunk ? n : r->n_prefill_chunk;
+}
+
 static void plan_prefill(bt_engine *e)
 {
     bt_plan *p = &e->plan;
@@ -113,7 +124,7 @@ static void plan_prefill(bt_engine *e)
     for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
         bt_request *r = line[i];
         const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
-        uint32_t n = left < r->n_prefill_chunk ? left : r->n_prefill_chunk;
+        uint32_t n = rows_wanted(r);
         n = n < room ? n : room;
         uint32_t in_time = rows_in(e, decoding, r->n_done, ms, n);
         const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;

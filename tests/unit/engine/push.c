@@ -13,6 +13,7 @@ typedef struct {
     uint32_t first;                    /* position of the first layer_done */
     bool     started;
     uint32_t n_chunks;
+    uint32_t ends[LENGTH];             /* [n_chunks] as chunk_done told them */
 } listener;
 
 static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_t n)
@@ -42,11 +43,12 @@ static void chunk_done(void *context, uint32_t position_end)
     }
     assert_true(position_end > l->complete);
     l->complete = position_end;
-    l->n_chunks++;
+    l->ends[l->n_chunks++] = position_end;
     pthread_mutex_unlock(&l->lock);
 }
 
-static bt_request *push(bt_engine *e, const uint32_t *tokens, uint32_t n, listener *l)
+static bt_request *push_cut(bt_engine *e, const uint32_t *tokens, uint32_t n, listener *l,
+                            const uint32_t *cuts, uint32_t n_cuts)
 {
     memset(l, 0, sizeof *l);
     pthread_mutex_init(&l->lock, NULL);
@@ -54,7 +56,14 @@ static bt_request *push(bt_engine *e, const uint32_t *tokens, uint32_t n, listen
     bt_request_options o = fake_request(tokens, n, 0);
     o.prefill_only = true;
     o.push = &p;
+    o.cuts = cuts;
+    o.n_cuts = n_cuts;
     return fake_submit(e, &o);
+}
+
+static bt_request *push(bt_engine *e, const uint32_t *tokens, uint32_t n, listener *l)
+{
+    return push_cut(e, tokens, n, l, NULL, 0);
 }
 
 static void assert_rows(const bt_request *r, const uint32_t *tokens, uint32_t n)
@@ -97,6 +106,43 @@ static void rows_are_told_layer_by_layer_and_exported(void **state)
         assert_rows(r, tokens, lengths[i]);               /* END, and not released */
         bt_request_release(r);
     }
+    fake_close(f);
+}
+
+/* Steps have 64 tokens at most; cuts behind the prompt or inside what is cached say nothing. */
+static void steps_end_at_cuts(void **state)
+{
+    (void)state;
+    fixture *f = open_worker(1024);
+    const uint32_t cuts[] = { 10, 80, 140, 144, 999 };
+    const uint32_t ends[] = { 10, 74, 80, 140, 144, LENGTH }, again[] = { 100, 140, 144, LENGTH };
+    uint32_t tokens[LENGTH];
+    fake_prompt(41, LENGTH, tokens);
+    listener l;
+    fake_result got;
+    bt_request *r = push_cut(f->engine, tokens, LENGTH, &l, cuts, 5);
+    fake_finish(r, &got);
+    assert_int_equal(l.n_chunks, BT_LEN(ends));
+    assert_memory_equal(l.ends, ends, sizeof ends);
+    assert_rows(r, tokens, LENGTH);
+    bt_request_release(r);
+
+    fake_prompt(42, LENGTH, tokens);
+    r = push(f->engine, tokens, 100, &l);
+    fake_finish(r, &got);
+    bt_request_release(r);
+    r = push_cut(f->engine, tokens, LENGTH, &l, cuts, 5);
+    fake_finish(r, &got);
+    assert_int_equal(l.n_chunks, BT_LEN(again));
+    assert_memory_equal(l.ends, again, sizeof again);
+    bt_request_release(r);
+
+    bt_error err;
+    uint32_t many[BT_CUTS_MAX + 1] = { 0 };
+    bt_request_options o = fake_request(tokens, LENGTH, 0);
+    o.cuts = many;
+    o.n_cuts = BT_CUTS_MAX + 1;
+    assert_int_equal(bt_engine_submit(f->engine, &o, &r, &err), BT_E_BADINPUT);
     fake_close(f);
 }
 
@@ -194,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_told_layer_by_layer_and_exported),
+        cmocka_unit_test(steps_end_at_cuts),
         cmocka_unit_test(cached_rows_are_told_first),
         cmocka_unit_test(several_prompts_push_from_one_step),
         cmocka_unit_test(pages_stay_until_release),

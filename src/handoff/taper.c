@@ -1,0 +1,109 @@
+/* handoff/taper.c - see taper.h. */
+#include "handoff/taper.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/status.h"
+
+/* Less than this is below what the model knows, and not worth another step. */
+static const double WORTH_MS = 0.5;
+
+/* ---- the model: one machine computes, one link sends ---- */
+
+double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
+{
+    double computed = 0, sent = 0;
+    uint32_t at = t->first, cut = 0;
+    while (at < t->end) {
+        while (cut < n_cuts && cuts[cut] <= at) {
+            cut++;
+        }
+        const uint32_t stop = cut < n_cuts && cuts[cut] < t->end ? cuts[cut] : t->end;
+        const uint32_t n = stop - at < t->chunk ? stop - at : t->chunk;
+        const double layer_ms = (t->step_ms + n * t->token_ms) / t->n_layers;
+        const double state = at + n == t->end ? (double)t->state_bytes : 0;
+        const double layer_bytes = ((double)n * (double)t->token_bytes + state) / t->n_layers;
+        for (uint32_t i = 0; i < t->n_layers; i++) {
+            computed += layer_ms;
+            sent = (sent > computed ? sent : computed) + layer_bytes / t->bytes_per_ms;
+        }
+        at += n;
+    }
+    return sent > computed ? sent : computed;
+}
+
+/* ---- candidates ---- */
+
+/* Ends with a chunk of `last` tokens. Each chunk before it is as long as the next one's computing
+ * can hide, until chunks are whole. Gives the number of cuts, falling positions. */
+static uint32_t cut_from_the_end(const bt_taper *t, uint32_t last, uint32_t *falling)
+{
+    const double per_ms = t->bytes_per_ms * t->n_layers / (double)t->token_bytes;
+    uint32_t n = 0, at = t->end, size = last;
+    /* One place is left for the cut of a first chunk. */
+    while (n < BT_TAPER_CUTS_MAX - 1 && size < t->chunk && size < at - t->first) {
+        at -= size;
+        falling[n++] = at;
+        const double longer = (t->step_ms + size * t->token_ms) * per_ms;
+        if (longer < size * 1.25) {
+            break;                      /* the link is the slower side: no end of cuts */
+        }
+        size = longer < t->chunk ? (uint32_t)longer : t->chunk;
+    }
+    return n;
+}
+
+/* A first chunk of `begin` tokens (0: a whole one) and a last one of `last`. */
+static uint32_t cut(const bt_taper *t, uint32_t begin, uint32_t last, uint32_t *ret_cuts)
+{
+    uint32_t falling[BT_TAPER_CUTS_MAX];
+    const uint32_t n_falling = last > 0 ? cut_from_the_end(t, last, falling) : 0;
+    uint32_t n = 0;
+    if (begin > 0 && begin < t->chunk && begin < t->end - t->first &&
+        (n_falling == 0 || t->first + begin < falling[n_falling - 1])) {
+        ret_cuts[n++] = t->first + begin;
+    }
+    for (uint32_t i = n_falling; i > 0; i--) {
+        ret_cuts[n++] = falling[i - 1];
+    }
+    return n;
+}
+
+/* The last chunk whose computing takes as long as sending it with the state; 0: none does. */
+static uint32_t covering(const bt_taper *t)
+{
+    const double gain = t->bytes_per_ms * t->token_ms - (double)t->token_bytes;
+    const double owed = (double)t->state_bytes - t->bytes_per_ms * t->step_ms;
+    if (t->state_bytes == 0 || gain <= 0 || owed <= 0) {
+        return 0;
+    }
+    const double n = owed / gain + 1;
+    return n < t->chunk ? (uint32_t)n : t->chunk;
+}
+
+uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+{
+    const uint32_t begins[] = { 0, 32, 128 };
+    const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, covering(t) };
+    BT_ASSERT(t->chunk > 0 && t->n_layers > 0 && t->first <= t->end);
+    if (!(t->token_ms > 0) || !(t->bytes_per_ms > 0) || t->token_bytes == 0) {
+        return 0;
+    }
+    double best = bt_taper_ms(t, NULL, 0) - WORTH_MS;
+    uint32_t n_best = 0;
+    for (size_t b = 0; b < BT_LEN(begins); b++) {
+        for (size_t i = 0; i < BT_LEN(lasts); i++) {
+            uint32_t cuts[BT_TAPER_CUTS_MAX];
+            const uint32_t n = cut(t, begins[b], lasts[i], cuts);
+            const double ms = bt_taper_ms(t, cuts, n);
+            if (n > 0 && ms < best) {
+                best = ms;
+                n_best = n;
+                memcpy(ret_cuts, cuts, n * sizeof *cuts);
+            }
+        }
+    }
+    return n_best;
+}

@@ -1,0 +1,37 @@
+/* handoff/taper.h - where a prompt is cut, so that little is left to send when computing ends.
+ *
+ * While a chunk computes, its layers leave one by one. What no computing hides is the tail: the
+ * last layer of the last chunk, and of a recurrent state what the last chunk was too short to hide.
+ * A small last chunk has a small tail, but every step has a fixed cost (weights are read once
+ * more), and a state wants a last chunk that is long enough. Where the link is the slower side, a
+ * small first chunk gives it something to do earlier. The plan is whatever a small model of both
+ * machines says is ready first.
+ *
+ * Pure arithmetic: no clocks, no memory. Threads: any. Failure: none.
+ */
+#ifndef BT_HANDOFF_TAPER_H
+#define BT_HANDOFF_TAPER_H
+
+#include <stdint.h>
+
+enum { BT_TAPER_CUTS_MAX = 16 };
+
+typedef struct {
+    uint32_t first, end;               /* positions to compute and to send */
+    uint32_t chunk;                    /* tokens in a step at most, >= 1 */
+    uint32_t n_layers;                 /* parts of a chunk that leave one by one, >= 1; 1: a chunk
+                                          leaves as a whole when it is computed */
+    uint64_t token_bytes;              /* of one token, all layers, on the wire */
+    uint64_t state_bytes;              /* recurrent state, all layers; leaves with the last chunk */
+    double   token_ms, step_ms;        /* a step of n tokens takes step_ms + n * token_ms */
+    double   bytes_per_ms;             /* of the link */
+} bt_taper;
+
+/* Positions in (first, end), rising, where a step must end; gives how many. Between them steps take
+ * `chunk` tokens. 0: chunk after chunk is as good, or rate or link are not known (<= 0). */
+uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX]);
+
+/* From the first step's begin until all is sent, with these cuts; the way there is not in it. */
+double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts);
+
+#endif
