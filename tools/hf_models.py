@@ -9,8 +9,9 @@ numpy (a virtual environment of their own) and gguf_write.py beside it.
 
 NAME.json holds the prompt, the logits of its last token in float32 and how far float32 and float64
 of the same model are apart (`natural_nmse`), 64 greedy tokens, and how many of them do not hang on a
-near tie (`greedy_sure`). Matrices are rounded to f16 first and stored so, which keeps files small. Agreement to ask for: `nmse_max`, 16 times the natural distance (4 times
-in norm), at least 1e-10 because other orders of f32 summation are as good as torch's.
+near tie (`greedy_sure`). Matrices are rounded to f16 first and stored so, which keeps files small.
+Agreement to ask for: `nmse_max`, 16 times the natural distance (4 times in norm), at least 1e-10
+because other orders of f32 summation are as good as torch's.
 """
 import json
 import os
@@ -38,8 +39,9 @@ def rope(base, **more):
     return dict(rope_parameters=dict(rope_type="default", rope_theta=base, **more))
 
 
-def mrope(base=1e7, factor=0.5):
-    return rope(base, partial_rotary_factor=factor, mrope_section=[3, 3, 2], mrope_interleaved=True)
+def mrope(factor=0.5, sections=(3, 3, 2)):
+    return rope(1e7, partial_rotary_factor=factor, mrope_section=list(sections),
+                mrope_interleaved=True)
 
 
 # name: (GGUF architecture, transformers class stem, settings)
@@ -58,6 +60,8 @@ MODELS = {
                   "final_logit_softcapping": 5.0, "rope_parameters": dict(
                       full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0),
                       sliding_attention=dict(rope_type="default", rope_theta=1e4))}),
+    "hf-mixtral": ("llama", "Mixtral", {**BASE, **rope(1e6), "intermediate_size": 32,
+                   "num_local_experts": 6, "num_experts_per_tok": 3}),
     "hf-qwen3moe": ("qwen3moe", "Qwen3Moe", {**BASE, **MOE, **rope(1e6)}),
     "hf-qwen3moe-8of8": ("qwen3moe", "Qwen3Moe", {**BASE, **MOE, **rope(1e6),
                          "num_experts_per_tok": 8, "tie_word_embeddings": True}),
@@ -67,10 +71,20 @@ MODELS = {
     "hf-qwen35-r3-i2": ("qwen35", "Qwen3_5Text", {**BASE, **DELTA, **mrope(),
                         "linear_num_value_heads": 6, "full_attention_interval": 2,
                         "num_attention_heads": 6, "num_key_value_heads": 3}),
+    "hf-qwen35-wide-heads": ("qwen35", "Qwen3_5Text", {     # the heads of published models
+        **BASE, **DELTA, **mrope(0.25, (11, 11, 10)),
+        "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 256, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_num_key_heads": 1, "linear_num_value_heads": 3}),
     "hf-qwen35moe": ("qwen35moe", "Qwen3_5MoeText", {**BASE, **DELTA, **MOE, **SHARED, **mrope()}),
     "hf-qwen35moe-1of4": ("qwen35moe", "Qwen3_5MoeText", {
         **BASE, **DELTA, **MOE, **SHARED, **mrope(), "num_experts": 4, "num_experts_per_tok": 1,
         "linear_num_value_heads": 6, "full_attention_interval": 2, "tie_word_embeddings": True}),
+    "hf-qwen35moe-r1-5of16": ("qwen35moe", "Qwen3_5MoeText", {
+        **BASE, **DELTA, **MOE, **SHARED, **mrope(0.25, (2, 1, 1)),
+        "num_experts": 16, "num_experts_per_tok": 5, "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 64, "num_attention_heads": 8, "num_key_value_heads": 1,
+        "linear_num_key_heads": 4}),
     "hf-qwen3next": ("qwen3next", "Qwen3Next", {**BASE, **DELTA, **MOE, **SHARED,
                      **rope(1e7, partial_rotary_factor=0.5)}),
     "hf-qwen3next-r3-8of8": ("qwen3next", "Qwen3Next", {
@@ -78,6 +92,22 @@ MODELS = {
         "linear_num_value_heads": 6, "num_experts_per_tok": 8, "full_attention_interval": 2}),
 }
 HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
+# Keys of the file, behind the architecture's name, and what they are called in a checkpoint.
+KEYS = (
+    ("context_length", "max_position_embeddings"), ("block_count", "num_hidden_layers"),
+    ("embedding_length", "hidden_size"), ("feed_forward_length", "intermediate_size"),
+    ("attention.head_count", "num_attention_heads"),
+    ("attention.head_count_kv", "num_key_value_heads"),
+    ("attention.key_length", "head_dim"), ("attention.value_length", "head_dim"),
+    ("expert_count", "num_experts"), ("expert_count", "num_local_experts"),
+    ("expert_used_count", "num_experts_per_tok"),
+    ("expert_feed_forward_length", "moe_intermediate_size"),
+    ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ("attention.sliding_window", "sliding_window"),
+    ("attention.sliding_window_pattern", "sliding_window_pattern"),
+    ("ssm.conv_kernel", "linear_conv_kernel_dim"), ("ssm.state_size", "linear_key_head_dim"),
+    ("ssm.group_count", "linear_num_key_heads"),
+    ("ssm.time_step_rank", "linear_num_value_heads"))
 
 
 def build(stem, settings):
@@ -256,19 +286,7 @@ class File:
         w, s, p = self.w, self.s, self.a + "."
         w.string("general.architecture", self.a)
         w.u32("general.file_type", 1)
-        for key, name in (("context_length", "max_position_embeddings"), ("block_count",
-                          "num_hidden_layers"), ("embedding_length", "hidden_size"),
-                          ("feed_forward_length", "intermediate_size"), ("attention.head_count",
-                          "num_attention_heads"), ("attention.head_count_kv", "num_key_value_heads"),
-                          ("attention.key_length", "head_dim"), ("attention.value_length", "head_dim"),
-                          ("expert_count", "num_experts"), ("expert_used_count",
-                          "num_experts_per_tok"), ("expert_feed_forward_length",
-                          "moe_intermediate_size"), ("expert_shared_feed_forward_length",
-                          "shared_expert_intermediate_size"), ("attention.sliding_window",
-                          "sliding_window"), ("attention.sliding_window_pattern",
-                          "sliding_window_pattern"), ("ssm.conv_kernel", "linear_conv_kernel_dim"),
-                          ("ssm.state_size", "linear_key_head_dim"), ("ssm.group_count",
-                          "linear_num_key_heads"), ("ssm.time_step_rank", "linear_num_value_heads")):
+        for key, name in KEYS:
             if name in s:
                 w.u32(p + key, s[name])
         if self.a in HYBRIDS:

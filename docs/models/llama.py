@@ -2,7 +2,14 @@
 """Llama in numpy: llama.py -m FILE --tokens 1,2,3 [--all]. llama.md tells it in words."""
 import numpy as np
 
+from experts import experts
 from parts import Rope, attention, main, rms_norm, silu
+
+
+def feed_forward(m, b, h):
+    if b + "ffn_gate_inp.weight" in m.file:
+        return experts(m, b, h)
+    return m.linear(silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up"), b + "ffn_down")
 
 
 def forward(m, tokens):
@@ -29,8 +36,7 @@ def forward(m, tokens):
         x = x + m.linear(a, b + "attn_output")
 
         h = rms_norm(x, m.weight(b + "ffn_norm.weight"), eps)
-        g = silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up")
-        x = x + m.linear(g, b + "ffn_down")
+        x = x + feed_forward(m, b, h)
 
     return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
 

@@ -117,9 +117,14 @@ class Model:
     def weight(self, name):
         return self.file.tensor(name, self.dtype)
 
+    def read(self, x, name):
+        """x as a product with this tensor reads it: as it is. Tests that study how engines round
+        their activations put something else here."""
+        return x
+
     def linear(self, x, name):
         """x W^T, and the bias if the file has one."""
-        y = x @ self.weight(name + ".weight").T
+        y = self.read(x, name + ".weight") @ self.weight(name + ".weight").T
         return y + self.weight(name + ".bias") if name + ".bias" in self.file else y
 
     def cached(self, x):

@@ -28,7 +28,7 @@ import gguf_write as gw              # noqa: E402
 import hybrid                        # noqa: E402
 import mkmodel                       # noqa: E402
 
-FAMILIES = ("qwen3moe", "qwen35", "qwen35moe", "qwen3next")
+FAMILIES = ("llama", "qwen3moe", "qwen35", "qwen35moe", "qwen3next")
 SINGLE_TO_DOUBLE = 2.0 ** -29
 
 
@@ -69,6 +69,11 @@ def merge_experts(tensors, keys):
         parts = [rows_of(tensors, name), rows_of(tensors, name.replace("gate", "up"))]
         put(tensors, name.replace("gate", "gate_up"), np.concatenate(parts, axis=1))
         del tensors[name], tensors[name.replace("gate", "up")]
+
+
+def no_expert_width(tensors, keys):
+    """Mixtral's files call an expert's width that of the feed-forward block."""
+    keys["llama.feed_forward_length"] = keys.pop("llama.expert_feed_forward_length")
 
 
 def as_qwen3next(tensors, keys):
@@ -154,6 +159,7 @@ def config(base, **changes):
 
 EXPERTS = dict(n=8, ff=32, shared_ff=64)
 MODELS = {
+    "llama-experts": config("llama", experts=dict(n=6, used=3, ff=64, shared_ff=0)),
     "qwen3moe": config("qwen3moe"),
     "qwen3moe-all": config("qwen3moe", tied=True, heads=3, kv_heads=1,
                            experts=dict(n=5, used=5, ff=96, shared_ff=0)),
@@ -168,6 +174,7 @@ MODELS = {
     "qwen35moe-r1-one": config("qwen35moe", delta=delta(2, 2), experts=dict(EXPERTS, used=1)),
 }
 FORMS = {   # other forms of the same model: edits that must change nothing
+    "llama": {"merged experts": merge_experts, "width of the block": no_expert_width},
     "qwen3moe": {"merged experts": merge_experts},
     "qwen35": {"flags by layer": layer_flags, "heads by layer": heads_by_layer,
                "a block behind": block_behind, "a block behind, flags": block_behind_flagged},
@@ -204,7 +211,7 @@ def check_model(folder, name, baton):
     lost = twins.differences(single, exact)
     allowed = 4 * SINGLE_TO_DOUBLE * lost
     good = True
-    for size in (16, 64) if family != "qwen3moe" else ():
+    for size in (16, 64) if "delta" in MODELS[name] else ():
         # The chunked form rounds otherwise, so it is judged by its own loss.
         chunked = twins.differences(run(path, tokens, np.float32, chunk=size), exact)
         good &= twins.judge(f"{name}, chunks of {size}", run(path, tokens, chunk=size), exact,
@@ -266,7 +273,7 @@ def check_result(result):
             f"{most:.1e}), greedy {n_same} of {len(greedy)} ({wanted['greedy_sure']} sure)")
     if exact_form:
         line += f", to quantised activations {nmse(logits[last], wanted['logits_last']):.1e}"
-    for size in (16, 64) if Model(path).arch != "qwen3moe" else ():
+    for size in (16, 64) if Model(path).key("ssm.state_size") else ():
         chunked = nmse(run(path, wanted["tokens"], chunk=size)[-1], reference)
         line, good = line + f", chunks of {size} {chunked:.1e}", good and chunked <= most
     print(line + (": agrees" if good else ": DIFFERS"), flush=True)

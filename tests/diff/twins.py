@@ -26,6 +26,7 @@ import variants
 from parts import Model             # noqa: E402 (variants sets the path)
 
 TIERS = ["ref", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm"]
+PLAIN = (0, 1, 30)                   # f32, f16, bf16: what they are multiplied with stays f32
 SLOW = 1000                          # tokens from which on only the best tier is tried
 
 
@@ -98,14 +99,42 @@ def check_golden(folder):
     return good
 
 
-class RoundedModel(Model):
-    """Every linear's input in blocks of 32: q = round(x / d), d = largest / 127, kept as f16."""
+def blocks_of_32(x):
+    """q = round(x / d), d = largest / 127, kept as f16."""
+    blocks = x.reshape(-1, 32)
+    d = np.abs(blocks).max(axis=1, keepdims=True) / 127
+    q = np.round(np.divide(blocks, d, out=np.zeros_like(blocks), where=d > 0))
+    return (q * d.astype(np.float16)).reshape(x.shape)
 
-    def linear(self, x, name):
-        blocks = x.reshape(-1, 32)
-        d = np.abs(blocks).max(axis=1, keepdims=True) / 127
-        q = np.round(np.divide(blocks, d, out=np.zeros_like(blocks), where=d > 0))
-        return super().linear((q * d.astype(np.float16)).reshape(x.shape), name)
+
+def parts_of_16(x):
+    """As docs/quants.md has it: the step largest / c in f32, with the best c of four."""
+    parts = x.reshape(-1, 16)
+    largest, best, least = np.abs(parts).max(axis=1, keepdims=True), 0.0, np.inf
+    for c in (127, 126, 125, 124):
+        step = (largest / c).astype(np.float32)
+        q = np.rint(np.divide(parts * c, largest, out=np.zeros_like(parts), where=largest > 0))
+        off = ((q * step - parts) ** 2).sum(axis=1, keepdims=True)
+        best, least = np.where(off < least, q * step, best), np.minimum(off, least)
+    return best.reshape(x.shape)
+
+
+class RoundedModel(Model):
+    """What a product with a quantised tensor reads is rounded."""
+
+    def __init__(self, path, rounding, dtype=np.float64):
+        super().__init__(path, dtype)
+        self.rounding = rounding
+
+    def read(self, x, name):
+        plain = self.file.tensors[name][1] in PLAIN
+        return x if plain else self.rounding(x).astype(self.dtype)
+
+
+def rounded(path, tokens, dtype, rounding):
+    """The twin, with or without (None) a rounding of activations."""
+    model = RoundedModel(path, rounding, dtype) if rounding else Model(path, dtype)
+    return importlib.import_module(model.arch).forward(model, tokens).astype(np.float64)
 
 
 def check_rounding(baton, folder, tiers):
@@ -113,9 +142,7 @@ def check_rounding(baton, folder, tiers):
     for result in sorted(folder.glob("tinyq-*.json")):
         path, tokens = result.with_suffix(".gguf"), json.loads(result.read_text())["tokens"]
         exact = twin(path, tokens, np.float64, "f32")
-        model = RoundedModel(path)
-        rounded = importlib.import_module(model.arch).forward(model, tokens)
-        most = np.mean(differences(rounded, exact) ** 2)
+        most = np.mean(differences(rounded(path, tokens, np.float64, blocks_of_32), exact) ** 2)
         for tier in tiers:
             ours = engine(baton, path, tokens, "--isa", tier, "-ctk", "f32", "-ctv", "f32")
             if ours is None:
