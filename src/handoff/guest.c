@@ -16,7 +16,7 @@
 
 /* ---- handshake ---- */
 
-static void reject(bt_handoff_guest *g, const bt_wire_reject *m)
+void bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m)
 {
     uint8_t body[1024];
     size_t size;
@@ -35,7 +35,7 @@ static bool refuse(bt_handoff_guest *g, bt_status status, const char *field, con
 {
     const bt_wire_reject m = { .status = (uint32_t)status, .field = bt_wire_text_of(field),
                                .sentence = bt_wire_text_of(sentence) };
-    reject(g, &m);
+    bt_handoff_guest_reject(g, &m);
     return false;
 }
 
@@ -70,6 +70,10 @@ static bool greet(bt_handoff_guest *g)
     bt_wire_hello hello;
     bt_wire_misfit misfit;
     bt_status s = bt_link_receive(g->link, BT_LINK_WAIT_FOREVER, &frame, &err);
+    if (s == BT_OK && frame.type == BT_WIRE_VISIT) {
+        bt_handoff_visitor_serve(g, &frame);
+        return false;
+    }
     if (s == BT_OK && frame.type != BT_WIRE_HELLO) {
         s = bt_fail(&err, BT_E_PROTOCOL, "%s before HELLO", bt_wire_type_name(frame.type));
     }
@@ -84,7 +88,7 @@ static bool greet(bt_handoff_guest *g)
     }
     if (!bt_wire_identity_fits(&hello, &w->own, &misfit)) {
         const bt_wire_reject m = bt_wire_misfit_reject(&misfit);
-        reject(g, &m);
+        bt_handoff_guest_reject(g, &m);
         return false;
     }
     if (atomic_load(&w->draining)) {

@@ -2,6 +2,7 @@
  *
  * worker.c   open, drain, close, status; the listener's thread
  * guest.c    one reader thread per connected server: handshake, frames
+ * visitor.c  one who only looks and measures, in place of a server
  * push.c     one prompt: what is ready to be sent, in which order; callbacks of engine and link
  * sender.c   one sender thread per connected server: pieces to the link, ends of prompts
  *
@@ -105,17 +106,23 @@ struct bt_worker {
     pthread_t           thread;
     bool                thread_runs;
     atomic_bool         stopping, draining;
-    atomic_uint         n_in_flight, n_connected;
+    atomic_uint         n_in_flight, n_connected, n_visitors;
     atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
     atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors;
 
-    pthread_mutex_t     lock;          /* guards guests */
+    pthread_mutex_t     lock;          /* guards the rest */
     bt_handoff_guest   *guests;
+    double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
 };
 
 /* ---- guest.c ---- */
 void *bt_handoff_guest_main(void *guest);
 void  bt_handoff_guest_drain(bt_handoff_guest *g);
+/* Says no, and waits a moment for it to arrive. */
+void  bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m);
+
+/* ---- visitor.c: from VISIT to the end of the connection ---- */
+void bt_handoff_visitor_serve(bt_handoff_guest *g, const bt_frame *frame);
 
 /* ---- push.c ---- */
 bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_wire_prefill *asked,

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "link/lookup.h"
+#include "link/reach.h"
 #include "link/sync.h"
 
 enum { CONNECT_TIMEOUT_MS = 3000, BACKLOG = 128 };
@@ -133,8 +134,8 @@ bool bt_link_socket_wait(int fd, short events, uint32_t timeout_ms)
     return poll(&p, 1, timeout) > 0;
 }
 
-static bt_status open_socket(const struct addrinfo *a, uint32_t buffer_bytes, int *ret_fd,
-                             bt_error *err)
+bt_status bt_link_socket_open(const struct addrinfo *a, uint32_t buffer_bytes, int *ret_fd,
+                              bt_error *err)
 {
     const int fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
 
@@ -155,44 +156,6 @@ static bt_status open_socket(const struct addrinfo *a, uint32_t buffer_bytes, in
 
 /* ---- connect ---- */
 
-static bt_status explain(const char *text, const char *peer, int error, uint32_t waited_ms,
-                         bt_error *err)
-{
-    switch (error) {
-    case ECONNREFUSED:
-        return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): refused: the machine answers, but nothing listens on that port "
-                       "there; is the worker running, and does it --listen on this network?",
-                       text, peer);
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case EHOSTDOWN:
-    case ENETDOWN:
-        return bt_fail(err, BT_E_LOST, "'%s' (%s): no route: %s"
-#ifdef __APPLE__
-                       "; if the machine is up, allow this program under System Settings, Privacy "
-                       "& Security, Local Network"
-#else
-                       "; is the machine on, and the cable or network up?"
-#endif
-                       , text, peer, strerror(error));
-    case ETIMEDOUT:
-        return bt_fail(err, BT_E_TIMEOUT,
-                       "'%s' (%s): no answer within %" PRIu32 " ms: the machine is off, or a "
-                       "firewall drops the packets",
-                       text, peer, waited_ms);
-    case EACCES:
-    case EPERM:
-        return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): not permitted: a firewall on this machine forbids it", text,
-                       peer);
-    case ECANCELED:
-        return bt_fail(err, BT_E_TIMEOUT, "'%s' (%s): given up: this side is stopping", text, peer);
-    default:
-        return bt_fail(err, BT_E_LOST, "'%s' (%s): %s", text, peer, strerror(error));
-    }
-}
-
 /* Connecting to a free port of this very machine can meet itself: the kernel may pick the same port
  * as ours, and TCP allows it. Nobody listens there. */
 static bool met_itself(int fd)
@@ -205,9 +168,8 @@ static bool met_itself(int fd)
            our_size == their_size && memcmp(&ours, &theirs, our_size) == 0;
 }
 
-/* 0 or an errno. */
-static int connect_socket(int fd, const struct addrinfo *a, uint64_t deadline_ns,
-                          const atomic_bool *stop)
+int bt_link_socket_connect(int fd, const struct addrinfo *a, uint64_t deadline_ns,
+                           const atomic_bool *stop)
 {
     if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
         if (errno != EINPROGRESS && errno != EINTR) {
@@ -258,19 +220,20 @@ static bt_status connect_list(const char *text, const struct addrinfo *list,
         const uint64_t share = left / count(a);
         int fd;
 
-        status = open_socket(a, o->buffer_bytes, &fd, err);
+        status = bt_link_socket_open(a, o->buffer_bytes, &fd, err);
         if (status != BT_OK) {
             continue;                   /* a family this machine does not have */
         }
         bt_link_address_tell(a->ai_addr, a->ai_addrlen, peer, BT_LINK_PEER_MAX);
-        const int error = connect_socket(fd, a, now + share, o->stop);
+        const int error = bt_link_socket_connect(fd, a, now + share, o->stop);
         if (error == 0) {
             *ret_fd = fd;
             return BT_OK;
         }
         close(fd);
         const uint64_t share_ms = (share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS;
-        status = explain(text, peer, error, (uint32_t)share_ms, err);
+        status = bt_reach_explain(bt_reach_why(error, a), error, text, peer,
+                                  (uint32_t)share_ms, err);
     }
     return status;
 }
@@ -324,7 +287,7 @@ static bt_status listen_on(const char *text, const struct addrinfo *a, const bt_
                        "do), or listen on 127.0.0.1",
                        text);
     }
-    BT_TRY(open_socket(a, o->buffer_bytes, &fd, err));
+    BT_TRY(bt_link_socket_open(a, o->buffer_bytes, &fd, err));
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
         const int error = errno;

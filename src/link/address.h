@@ -5,6 +5,7 @@
 #ifndef BT_LINK_ADDRESS_H
 #define BT_LINK_ADDRESS_H
 
+#include <netdb.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -31,6 +32,11 @@ BT_MUST_CHECK bt_status bt_link_address_listen(const char *text, const bt_link_o
                                                int *ret_fd, bt_error *err);
 /* Every socket that is to carry a link. */
 BT_MUST_CHECK bt_status bt_link_socket_prepare(int fd, bt_error *err);
+/* For one of the addresses that a name has: a socket, prepared; and connected, 0 or an errno. */
+BT_MUST_CHECK bt_status bt_link_socket_open(const struct addrinfo *a, uint32_t buffer_bytes,
+                                            int *ret_fd, bt_error *err);
+int bt_link_socket_connect(int fd, const struct addrinfo *a, uint64_t deadline_ns,
+                           const atomic_bool *stop);
 /* Waits until `fd` is ready for `events` (or broken); false after the time. */
 bool bt_link_socket_wait(int fd, short events, uint32_t timeout_ms);
 

@@ -14,7 +14,7 @@
 #ifndef BT_WIRE_MESSAGES_H
 #define BT_WIRE_MESSAGES_H
 
-enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 0 };
+enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
 
 /* What must be equal on both sides for KV rows to mean the same. Compared one by one, in this
  * order; a difference is told by the field's name and both values (wire/identity.h). */
@@ -127,6 +127,39 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 0 };
     F(u32,    grace_ms,     "the connection closes after so long at the latest; 0: not said")      \
     F(text,   sentence,     "for people")
 
+#define BT_WIRE_VISIT_FIELDS(F)                                                                    \
+    F(u32,    version_major, "of this protocol; must be equal")                                    \
+    F(u32,    version_minor, "of this protocol; the visitor's may be lower")                       \
+    F(text,   program,      "program and version, for logs")
+
+#define BT_WIRE_FACTS_FIELDS(F)                                                                    \
+    F(u32,    version_major, "the worker's")                                                       \
+    F(u32,    version_minor, "the worker's")                                                       \
+    BT_WIRE_IDENTITY_FIELDS(F)                                                                     \
+    F(u32,    n_ctx,        "positions that one prompt may have at most")                          \
+    F(u32,    n_prefill,    "prompts computed at once")                                            \
+    F(u32,    chunk_tokens, "tokens of a prompt in a step")                                        \
+    F(u32,    n_servers,    "connected now")                                                       \
+    F(u32,    n_servers_max, "that it takes")                                                      \
+    F(u32,    draining,     "1: it takes no more prompts")                                         \
+    F(u64,    send_buffer,  "of this connection's socket there, in bytes")                         \
+    F(u64,    wmem_max,     "largest send buffer that can be asked for there; 0: not known")       \
+    F(u64,    tcp_wmem_max, "largest that the kernel there takes by itself; 0: not known")         \
+    F(u32,    idle_restart, "a connection that rests begins slowly; 0: not known, 1: no, 2: yes")  \
+    F(text,   congestion,   "congestion control there; empty: not known")                          \
+    F(text,   system,       "operating system there")                                              \
+    F(text,   numerics,     "instruction set tier there")                                          \
+    F(text,   model,        "name for messages")                                                   \
+    F(text,   program,      "program and version")
+
+#define BT_WIRE_PROBE_FIELDS(F)                                                                    \
+    F(u32,    n_bytes,      "that the worker is to send; 0: only an answer")
+
+#define BT_WIRE_SAMPLE_FIELDS(F)                                                                   \
+    F(u32,    offset,       "of these bytes among all of the answer")                              \
+    F(u32,    total,        "of the answer, in bytes: as asked for")                               \
+    F(bytes,  data,         "of no meaning, and not compressible")
+
 /* X(NAME, name, type number, FIELDS, who sends, doc) */
 #define BT_WIRE_MESSAGE_LIST(X)                                                                    \
     X(HELLO,     hello,     1,  BT_WIRE_HELLO_FIELDS,     "server", "opens the connection")        \
@@ -144,7 +177,11 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 0 };
     X(CREDIT,    credit,    13, BT_WIRE_CREDIT_FIELDS,    "server", "the worker may send more")    \
     X(PING,      ping,      14, BT_WIRE_LOAD_FIELDS,      "both",   "are you there")               \
     X(PONG,      pong,      15, BT_WIRE_LOAD_FIELDS,      "both",   "yes")                         \
-    X(DRAIN,     drain,     16, BT_WIRE_DRAIN_FIELDS,     "both",   "no new streams, please")
+    X(DRAIN,     drain,     16, BT_WIRE_DRAIN_FIELDS,     "both",   "no new streams, please")    \
+    X(VISIT,     visit,     17, BT_WIRE_VISIT_FIELDS,     "visitor", "opens the connection, to look") \
+    X(FACTS,     facts,     18, BT_WIRE_FACTS_FIELDS,     "worker", "what there is to see")        \
+    X(PROBE,     probe,     19, BT_WIRE_PROBE_FIELDS,     "visitor", "asks for bytes to be timed") \
+    X(SAMPLE,    sample,    20, BT_WIRE_SAMPLE_FIELDS,    "worker", "a part of such bytes")
 
 typedef enum {
 #define X(NAME, name, number, FIELDS, sender, doc) BT_WIRE_##NAME = (number),

@@ -1,0 +1,147 @@
+/* link/reach.c - see reach.h. */
+#include "link/reach.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "link/lookup.h"
+#include "link/sync.h"
+
+#ifdef __APPLE__
+static const bool on_macos = true;
+#else
+static const bool on_macos = false;
+#endif
+
+const char *bt_reach_kind_name(bt_reach_kind kind)
+{
+    static const char *const names[] = {
+#define X(kind, name) name,
+        BT_REACH_LIST(X)
+#undef X
+    };
+    return (unsigned)kind < BT_REACH_COUNT ? names[kind] : "unknown";
+}
+
+bt_reach_kind bt_reach_kind_of(int error, bool has_route, bool macos)
+{
+    switch (error) {
+    case 0:
+        return BT_REACH_CONNECTED;
+    case ECONNREFUSED:
+        return BT_REACH_REFUSED;
+    case EHOSTUNREACH:
+        return macos && has_route ? BT_REACH_LOCAL_NETWORK : BT_REACH_NO_ROUTE;
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case ENETDOWN:
+        return BT_REACH_NO_ROUTE;
+    case ETIMEDOUT:
+        return BT_REACH_NO_ANSWER;
+    case EACCES:
+    case EPERM:
+        return BT_REACH_NOT_PERMITTED;
+    case ECANCELED:
+        return BT_REACH_STOPPED;
+    default:
+        return BT_REACH_OTHER;
+    }
+}
+
+bt_status bt_reach_explain(bt_reach_kind kind, int error, const char *address, const char *peer,
+                           uint32_t waited_ms, bt_error *err)
+{
+    switch (kind) {
+    case BT_REACH_CONNECTED:
+        return BT_OK;
+    case BT_REACH_REFUSED:
+        return bt_fail(err, BT_E_LOST,
+                       "'%s' (%s): refused: the machine answers, but nothing listens on that port "
+                       "there; is the worker running, and does it --listen on this network?",
+                       address, peer);
+    case BT_REACH_NO_ROUTE:
+        return bt_fail(err, BT_E_LOST,
+                       "'%s' (%s): no route: %s; is the machine on, and the cable or network up?",
+                       address, peer, strerror(error));
+    case BT_REACH_NO_ANSWER:
+        return bt_fail(err, BT_E_TIMEOUT,
+                       "'%s' (%s): no answer within %" PRIu32 " ms: the machine is off, or a "
+                       "firewall drops the packets",
+                       address, peer, waited_ms);
+    case BT_REACH_NOT_PERMITTED:
+        return bt_fail(err, BT_E_LOST,
+                       "'%s' (%s): not permitted: a firewall or a rule for routes on this machine "
+                       "forbids it", address, peer);
+    case BT_REACH_LOCAL_NETWORK:
+        return bt_fail(err, BT_E_LOST,
+                       "'%s' (%s): not permitted: there is a route, but macOS keeps this program "
+                       "from the local network; allow it (or the terminal that runs it) under "
+                       "System Settings, Privacy & Security, Local Network", address, peer);
+    case BT_REACH_STOPPED:
+        return bt_fail(err, BT_E_TIMEOUT, "'%s' (%s): given up: this side is stopping", address,
+                       peer);
+    default:
+        return bt_fail(err, BT_E_LOST, "'%s' (%s): %s", address, peer, strerror(error));
+    }
+}
+
+/* Connecting a datagram socket only looks the route up. */
+bool bt_reach_has_route(const struct sockaddr *address, socklen_t size)
+{
+    const int fd = socket(address->sa_family, SOCK_DGRAM, 0);
+    if (fd < 0) {
+        return false;
+    }
+    const bool found = connect(fd, address, size) == 0;
+    close(fd);
+    return found;
+}
+
+bt_reach_kind bt_reach_why(int error, const struct addrinfo *a)
+{
+    const bool route = error == EHOSTUNREACH && bt_reach_has_route(a->ai_addr, a->ai_addrlen);
+    return bt_reach_kind_of(error, route, on_macos);
+}
+
+static void try_one(const struct addrinfo *a, uint32_t timeout_ms, bt_reach *r)
+{
+    const uint64_t begun = bt_clock_ns();
+    bt_error err;
+    int fd;
+
+    *r = (bt_reach){.kind = BT_REACH_OTHER};
+    bt_link_address_tell(a->ai_addr, a->ai_addrlen, r->peer, sizeof r->peer);
+    errno = 0;
+    if (bt_link_socket_open(a, 0, &fd, &err) != BT_OK) {
+        r->error = errno;
+        return;
+    }
+    r->error = bt_link_socket_connect(fd, a, begun + bt_link_ms_to_ns(timeout_ms), NULL);
+    r->ms = (double)(bt_clock_ns() - begun) / BT_LINK_NS_PER_MS;
+    r->kind = bt_reach_why(r->error, a);
+    close(fd);
+}
+
+bt_status bt_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[BT_REACH_MAX],
+                       uint32_t *ret_n, bt_error *err)
+{
+    struct addrinfo *found = NULL;
+    bt_link_address a;
+    uint32_t n = 0;
+
+    BT_TRY(bt_link_address_parse(address, &a, err));
+    if (a.port == 0) {
+        return bt_fail(err, BT_E_BADINPUT, "'%s': port 0 cannot be connected to", address);
+    }
+    BT_TRY(bt_link_lookup(&a, false, bt_clock_ns() + bt_link_ms_to_ns(timeout_ms), NULL, &found,
+                          err));
+    for (const struct addrinfo *i = found; i != NULL && n < BT_REACH_MAX; i = i->ai_next) {
+        try_one(i, timeout_ms, &list[n++]);
+    }
+    freeaddrinfo(found);
+    *ret_n = n;
+    return n > 0 ? BT_OK : bt_fail(err, BT_E_NOTFOUND, "'%s': the name has no address", address);
+}
