@@ -36,7 +36,7 @@ typedef struct {
     bool        no_ui;
     uint32_t    n_ctx, n_parallel, n_batch, chunk;
     const char *type_k, *type_v;
-    const char *workers, *min_tokens, *policy, *key_file;
+    const char *workers, *min_tokens, *policy, *key_file, *wire_type, *handoff;
     uint32_t    n_prefill, n_prefill_chunk;
     uint64_t    link_buffer;
     int32_t     n_predict;
@@ -103,6 +103,13 @@ static const bt_option prefill_table[] = {
       AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
     { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
       "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
+    { "Prefill elsewhere", "--prefill-wire-type", "TYPE", "PREFILL_WIRE_TYPE", BT_OPT_TEXT,
+      AT(wire_type), "rows travel as f16 or q8_0, for a slow link; stored: as they are in memory, "
+      "bit for bit (default: stored)", false },
+    { "Prefill elsewhere", "--handoff", "NAME", "HANDOFF", BT_OPT_TEXT, AT(handoff),
+      "what travels when: push: layers as they are computed; to compare with: layers (the same, "
+      "chunks not cut), chunks, taper (chunks that get smaller), bulk (all at the end) "
+      "(default: push)", false },
     { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
       "key shared with the workers; turns on TLS 1.3", false },
     { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
@@ -187,6 +194,8 @@ typedef struct {
     bt_server     *server;
     bt_type        type_k, type_v;
     uint32_t       min_tokens;
+    bt_rows_codec  codec;
+    bt_rows_order  order;
     bt_setup       setup;
     bt_engine     *engine;
     bt_prefill    *prefill;
@@ -252,6 +261,7 @@ static bt_status open_workers(state *s, bt_error *err)
     const bt_prefill_options prefill = {
         .addresses = o->workers, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
         .n_prefill_chunk = o->n_prefill_chunk,
+        .codec = s->codec, .order = s->order,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file,
                   .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
@@ -293,8 +303,9 @@ static void print_values(const state *s)
            o->n_predict, (double)o->sampling.temperature, o->sampling.top_k,
            (double)o->sampling.top_p, (double)o->sampling.min_p);
     if (o->workers) {
-        printf("prefill on %s, from %s tokens on, policy %s, key %s\n", o->workers, o->min_tokens,
-               o->policy, o->key_file ? "yes" : "none");
+        printf("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s\n",
+               o->workers, o->min_tokens, o->policy, o->key_file ? "yes" : "none", o->wire_type,
+               o->handoff);
     }
     if (!s->chat) {
         printf("chat is refused: %s\n", s->chat_error.text);
@@ -433,6 +444,22 @@ static bool in_range(const char *name, uint32_t value, uint32_t min, uint32_t ma
     return true;
 }
 
+static bool travels(state *s)
+{
+    const options *o = s->o;
+    if (!bt_rows_codec_parse(o->wire_type, &s->codec)) {
+        bt_cli_usage_error("--prefill-wire-type is '%s', but must be stored, f16 or q8_0",
+                           o->wire_type);
+        return false;
+    }
+    if (!bt_rows_order_parse(o->handoff, &s->order)) {
+        bt_cli_usage_error("--handoff is '%s', but must be push, layers, chunks, taper or bulk",
+                           o->handoff);
+        return false;
+    }
+    return true;
+}
+
 static int run(const void *given, int n_rest, char **rest)
 {
     options o = *(const options *)given;
@@ -451,7 +478,7 @@ static int run(const void *given, int n_rest, char **rest)
         !in_range("--ubatch-size", o.chunk, 1, BT_STEP_ROWS_MAX) ||
         !bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
         !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
-        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
+        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens) || !travels(&s)) {
         return 2;
     }
     if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {
@@ -468,6 +495,7 @@ static const options defaults = {
     .grace_s = GRACE_DEFAULT_S, .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30,
     .n_parallel = PARALLEL_DEFAULT, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
     .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback",
+    .wire_type = "stored", .handoff = "push",
     .n_predict = -1, .seed = -1,
     /* As bt_sampler_defaults(), which a constant cannot call. */
     .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,

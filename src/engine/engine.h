@@ -59,11 +59,14 @@ typedef struct {
     uint32_t n_cached;             /* tokens found in the prefix cache */
     uint32_t n_remote, n_local;    /* tokens prefilled there and here */
     uint32_t retries;
-    uint64_t bytes;                /* KV bytes received */
+    uint64_t bytes;                /* of KV rows received, as they were on the wire */
+    char     wire_type[24];        /* their element type there; "" if none came */
     double   queue_ms;             /* waiting, here and there */
     double   compute_ms;           /* remote prefill, by the worker's clock */
     double   transfer_ms;          /* first row sent to commit received */
     double   exposed_ms;           /* part of the transfer that computing did not hide */
+    double   import_ms;            /* of the transfer: putting rows into pages */
+    double   hidden;               /* share of sending the bytes that computing hid, 0 .. 1 */
     double   total_ms;             /* prompt given out to prefix usable */
 } bt_prefill_report;
 

@@ -132,6 +132,8 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         return bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
     const uint32_t stream = peer->stream_next;
+    bt_link_stats link;
+    bt_link_stats_get(peer->link, &link);
     const bt_wire_prefill asked = {
         .nonce = nonce,
         .epoch = peer->epoch,
@@ -140,11 +142,14 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         .position_end = job->end,
         .chunk_tokens = peer->owner->options.n_prefill_chunk,
         .credit = window_of(peer),
+        .codec = peer->owner->options.codec,
+        .order = peer->owner->options.order,
+        .link_rate = (uint64_t)(1000 * link.goodput_bytes_per_ms),
     };
     uint8_t body[128];
     size_t size;
     BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
-    BT_TRY(bt_ledger_open(&job->ledger, peer->owner->layout, stream, &asked, err));
+    BT_TRY(bt_ledger_open(&job->ledger, &peer->owner->form, stream, &asked, err));
     bt_status s = bt_link_send(peer->link, BT_WIRE_PREFILL, stream, body, size, err);
     if (s != BT_OK) {
         bt_ledger_close(&job->ledger);
@@ -207,6 +212,13 @@ void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job)
 
 /* ---- the end ---- */
 
+static void tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
+{
+    if (job->report.bytes > 0) {
+        (void)bt_rows_form_name(&p->form, job->report.wire_type, sizeof job->report.wire_type);
+    }
+}
+
 /* Lock free; the job is off every list. Frees it. */
 static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
 {
@@ -214,6 +226,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
     job->report.total_ms = bt_clock_ms() - job->start_ms;
     job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
+    tell_wire_type(p, job);
     bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
     bt_handoff_job_destroy(job);
 }
@@ -353,6 +366,26 @@ static void fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     bt_handoff_job_fail(peer, job, err, true);
 }
 
+/* Into the reserved pages, turned into the stored type where they come in another. */
+static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
+                             const bt_wire_rows *m)
+{
+    bt_prefill *p = peer->owner;
+    if (p->form.codec == BT_ROWS_STORED) {
+        return bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position, m->n, m->k.data,
+                                     m->v.data);
+    }
+    const size_t k = bt_rows_k_bytes(&p->form, m->layer), v = bt_rows_v_bytes(&p->form, m->layer);
+    bt_status s = BT_OK;
+    for (uint32_t at = 0; s == BT_OK && at < m->n; at += BT_ROWS_AT_ONCE) {
+        const uint32_t n = m->n - at < BT_ROWS_AT_ONCE ? m->n - at : BT_ROWS_AT_ONCE;
+        bt_rows_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k, m->v.data + at * v);
+        s = bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
+                                  peer->room.k, peer->room.v);
+    }
+    return s;
+}
+
 bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
                               bt_error *err)
 {
@@ -364,8 +397,9 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
                        (unsigned long long)job->credit_left);
     }
     job->credit_left -= frame->size;
-    const bt_status s = bt_engine_import_rows(peer->owner->engine, job->ticket, m.layer, m.position,
-                                              m.n, m.k.data, m.v.data);
+    const double begin_ms = bt_clock_ms();
+    const bt_status s = import_rows(peer, job, &m);
+    job->report.import_ms += bt_clock_ms() - begin_ms;
     if (s == BT_E_CANCELLED) {
         (void)pthread_mutex_lock(&peer->owner->lock);
         job->cancelled = true;          /* the tick that follows ends it */
@@ -402,7 +436,8 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
 }
 
 /* Lock held. What a committed prompt teaches about its worker. */
-static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wire_commit *m)
+static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wire_commit *m,
+                  double goodput_bytes_per_ms)
 {
     bt_prefill *p = peer->owner;
     const bt_prefill_report *r = &job->report;
@@ -422,18 +457,32 @@ static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wir
         bt_fit_put(&peer->compute_ms, n_computed, r->compute_ms);
         peer->measured_ms = bt_clock_ms();
     }
-    /* Short transfers measure the clock rather than the link. */
-    if (r->transfer_ms >= 1) {
+    /* What the link has seen is what it carries; rows that waited for computing only tell how fast
+     * that was. Short transfers measure the clock rather than the link. */
+    if (goodput_bytes_per_ms > 0) {
+        peer->bytes_per_ms = goodput_bytes_per_ms;
+    } else if (r->transfer_ms >= 1) {
         const double rate = (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms;
         peer->bytes_per_ms += (rate - peer->bytes_per_ms) * (peer->bytes_per_ms > 0 ? 0.25 : 1);
     }
     peer->tail_ms += (r->exposed_ms - peer->tail_ms) * (peer->status.n_prompts > 1 ? 0.25 : 1);
 }
 
+/* What sending the bytes takes by itself, less what was left of it when computing was done. The way
+ * of the last byte is not part of sending. */
+static double hidden_share(const bt_prefill_report *r, const bt_link_stats *link)
+{
+    const double rate = link->goodput_bytes_per_ms;
+    const double alone_ms = rate > 0 ? (double)r->bytes / rate : r->transfer_ms;
+    const double left_ms = r->exposed_ms - link->round_trip_ms_min / 2;
+    return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
+}
+
 /* The worker says how long it waited and computed; its clock started when PREFILL arrived, half a
  * round trip after we sent it. Whatever passed after that end is transfer that nothing hid. */
-static void measure(bt_handoff_job *job, const bt_wire_commit *m, double round_trip_ms)
+static void measure(bt_handoff_job *job, const bt_wire_commit *m, const bt_link_stats *link)
 {
+    const double round_trip_ms = link->round_trip_ms_min;
     bt_prefill_report *r = &job->report;
     const double now = bt_clock_ms();
     r->queue_ms = (double)m->queue_us / 1000 + (job->sent_ms - job->start_ms);
@@ -443,6 +492,7 @@ static void measure(bt_handoff_job *job, const bt_wire_commit *m, double round_t
                         (double)(m->queue_us + m->compute_us) / 1000;
     r->exposed_ms = now > done ? now - done : 0;
     r->total_ms = now - job->start_ms;
+    r->hidden = hidden_share(r, link);
     r->n_remote = job->end - job->first;
     r->place = BT_PREFILL_REMOTE;
 }
@@ -459,11 +509,12 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
         return;
     }
     bt_link_stats_get(peer->link, &link);
-    measure(job, &m, link.round_trip_ms_min);
+    measure(job, &m, &link);
+    tell_wire_type(p, job);
     (void)pthread_mutex_lock(&p->lock);
     take_off(peer, job);
     job->complete = job->end;
-    learn(peer, job, &m);
+    learn(peer, job, &m, link.goodput_bytes_per_ms);
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
     bt_log(BT_LOG_DEBUG, "prefill committed worker %s tokens %u bytes %llu compute_ms %.1f "

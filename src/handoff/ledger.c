@@ -4,45 +4,10 @@
 #include "base/check.h"
 #include "base/memory.h"
 
-static uint64_t k_bytes(const bt_kv_layout *layout, uint32_t layer)
-{
-    const bt_kv_layer *y = &layout->layers[layer];
-    return y->k_dim ? y->k_row_bytes : 0;
-}
-
-static uint64_t v_bytes(const bt_kv_layout *layout, uint32_t layer)
-{
-    const bt_kv_layer *y = &layout->layers[layer];
-    return y->v_dim ? y->v_row_bytes : 0;
-}
-
-size_t bt_layout_row_bytes(const bt_kv_layout *layout, uint32_t layer)
-{
-    return (size_t)(k_bytes(layout, layer) + v_bytes(layout, layer));
-}
-
-uint64_t bt_layout_token_bytes(const bt_kv_layout *layout)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < layout->n_layers; i++) {
-        sum += bt_layout_row_bytes(layout, i);
-    }
-    return sum;
-}
-
-size_t bt_layout_row_bytes_max(const bt_kv_layout *layout)
-{
-    size_t most = 0;
-    for (uint32_t i = 0; i < layout->n_layers; i++) {
-        const size_t row = bt_layout_row_bytes(layout, i);
-        most = row > most ? row : most;
-    }
-    return most;
-}
-
-bt_status bt_ledger_open(bt_ledger *l, const bt_kv_layout *layout, uint32_t stream,
+bt_status bt_ledger_open(bt_ledger *l, const bt_rows_form *form, uint32_t stream,
                          const bt_wire_prefill *asked, bt_error *err)
 {
+    const bt_kv_layout *layout = form->layout;
     BT_ASSERT(asked->position_first <= asked->position_end);
     uint32_t *next = bt_alloc_zero(BT_MEM_handoff, layout->n_layers, sizeof *next);
     if (!next) {
@@ -57,7 +22,7 @@ bt_status bt_ledger_open(bt_ledger *l, const bt_kv_layout *layout, uint32_t stre
     for (uint32_t i = 0; i < layout->n_layers; i++) {
         next[i] = asked->position_first;
     }
-    *l = (bt_ledger){ .layout = layout, .first = asked->position_first,
+    *l = (bt_ledger){ .layout = layout, .form = form, .first = asked->position_first,
                       .end = asked->position_end, .complete = asked->position_first,
                       .next = next, .tally = tally };
     return BT_OK;
@@ -81,7 +46,7 @@ bt_status bt_ledger_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *e
                        "%u rows from position %u of layer %u, but %u is next and %u the end", m->n,
                        m->position, m->layer, l->next[m->layer], l->end);
     }
-    const uint64_t k = k_bytes(l->layout, m->layer), v = v_bytes(l->layout, m->layer);
+    const uint64_t k = bt_rows_k_bytes(l->form, m->layer), v = bt_rows_v_bytes(l->form, m->layer);
     if (k + v == 0 || m->k.size != m->n * k || m->v.size != m->n * v) {
         return bt_fail(err, BT_E_PROTOCOL,
                        "%u and %u bytes for %u K and V rows of layer %u, %llu and %llu bytes each",
@@ -106,7 +71,7 @@ static bt_status all_at(const bt_ledger *l, uint32_t position, bt_error *err)
                        l->complete, l->end);
     }
     for (uint32_t i = 0; i < l->layout->n_layers; i++) {
-        if (bt_layout_row_bytes(l->layout, i) > 0 && l->next[i] != position) {
+        if (bt_rows_layer_bytes(l->form, i) > 0 && l->next[i] != position) {
             return bt_fail(err, BT_E_PROTOCOL, "a chunk ends at %u, but layer %u has rows up to %u",
                            position, i, l->next[i]);
         }

@@ -4,25 +4,26 @@
  * running digests of both sides agree there (CHUNK, COMMIT), everything below it is complete. Only
  * complete positions may become part of a prefix.
  *
- * Lifetime: bt_ledger_open to bt_ledger_close; borrows the layout. Threads: one at a time.
+ * Lifetime: bt_ledger_open to bt_ledger_close; borrows the form. Threads: one at a time.
  * Failure:  open (memory); all others say BT_E_PROTOCOL with a sentence and change nothing.
  */
 #ifndef BT_HANDOFF_LEDGER_H
 #define BT_HANDOFF_LEDGER_H
 
-#include "kv/pages.h"
+#include "handoff/rows.h"
 #include "wire/frame.h"
 #include "wire/tally.h"
 
 typedef struct {
-    const bt_kv_layout *layout;        /* borrowed */
+    const bt_kv_layout *layout;        /* borrowed, as is the form */
+    const bt_rows_form *form;
     uint32_t       first, end;         /* positions of the prompt that are handed over */
     uint32_t       complete;           /* all layers below it are in and were agreed on */
     uint32_t      *next;               /* [n_layers] the position that the next rows must have */
     bt_wire_tally *tally;
 } bt_ledger;
 
-BT_MUST_CHECK bt_status bt_ledger_open(bt_ledger *l, const bt_kv_layout *layout, uint32_t stream,
+BT_MUST_CHECK bt_status bt_ledger_open(bt_ledger *l, const bt_rows_form *form, uint32_t stream,
                                        const bt_wire_prefill *asked, bt_error *err);
 void bt_ledger_close(bt_ledger *l);                    /* a zeroed one is fine */
 
@@ -34,11 +35,5 @@ void bt_ledger_enter(bt_ledger *l, const bt_wire_rows *m, const bt_frame *frame)
 BT_MUST_CHECK bt_status bt_ledger_chunk(bt_ledger *l, const bt_wire_chunk *m, bt_error *err);
 /* The worker's last word. After BT_OK the prefix may be used. */
 BT_MUST_CHECK bt_status bt_ledger_commit(bt_ledger *l, const bt_wire_commit *m, bt_error *err);
-
-/* Bytes of one token's K and V row of `layer` together; 0: it keeps none. */
-size_t   bt_layout_row_bytes(const bt_kv_layout *layout, uint32_t layer);
-/* The same over all layers, and the largest of them. */
-uint64_t bt_layout_token_bytes(const bt_kv_layout *layout);
-size_t   bt_layout_row_bytes_max(const bt_kv_layout *layout);
 
 #endif

@@ -220,12 +220,18 @@ static bt_status split_addresses(bt_prefill *p, bt_error *err)
                           : bt_fail(err, BT_E_BADINPUT, "no worker in '%s'", p->options.addresses);
 }
 
-static bt_status check_layout(const bt_prefill *p, bt_error *err)
+/* How rows travel, and room to turn them. */
+static bt_status set_form(bt_prefill *p, bt_error *err)
 {
-    const size_t row = bt_layout_row_bytes_max(p->layout);
+    BT_TRY(bt_rows_form_init(&p->form, bt_engine_kv_layout(p->engine), p->options.codec, err));
+    const size_t row = bt_rows_layer_bytes_max(&p->form);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
+    }
+    p->token_bytes = bt_rows_token_bytes(&p->form);
+    for (uint32_t i = 0; p->form.codec != BT_ROWS_STORED && i < p->n_peers; i++) {
+        BT_TRY(bt_rows_room_open(&p->peers[i].room, &p->form, err));
     }
     return BT_OK;
 }
@@ -274,13 +280,11 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
     (void)pthread_mutex_init(&p->lock, NULL);
     bt_link_cond_init(&p->wake);
     p->engine = engine;
-    p->layout = bt_engine_kv_layout(engine);
-    p->token_bytes = bt_layout_token_bytes(p->layout);
     p->last_remote = true;
 
     bt_status s = copy_options(p, o, err);
     s = s == BT_OK ? split_addresses(p, err) : s;
-    s = s == BT_OK ? check_layout(p, err) : s;
+    s = s == BT_OK ? set_form(p, err) : s;
     if (s == BT_OK && bt_random_u64(&session) != BT_OK) {
         s = bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
@@ -333,6 +337,9 @@ void bt_prefill_close(bt_prefill *p)
     bt_prefill_stop(p);
     (void)pthread_cond_destroy(&p->wake);
     (void)pthread_mutex_destroy(&p->lock);
+    for (uint32_t i = 0; i < p->n_peers; i++) {
+        bt_rows_room_close(&p->peers[i].room);
+    }
     bt_free(p->peers);
     bt_free(p->addresses);
     bt_free(p->numerics);

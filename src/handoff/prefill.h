@@ -15,6 +15,7 @@
 #define BT_HANDOFF_PREFILL_H
 
 #include "engine/engine.h"
+#include "handoff/rows.h"
 #include "link/link.h"
 
 typedef struct bt_prefill bt_prefill;
@@ -29,6 +30,8 @@ typedef struct {
     uint32_t        n_prefill_chunk;   /* tokens of one prompt per step there; 0: its own choice */
     uint32_t        stall_ms;          /* without news of a prompt; 0: adapts to the prompt */
     uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
+    bt_rows_codec   codec;             /* of rows on the wire; stored: bit for bit */
+    bt_rows_order   order;
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_prefill_options;

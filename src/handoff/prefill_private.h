@@ -61,6 +61,7 @@ struct bt_handoff_job {
 struct bt_handoff_peer {
     bt_prefill *owner;
     uint32_t    index;
+    bt_rows_room room;                 /* its thread's; empty where rows come as stored */
     pthread_t   thread;
     bool        thread_runs;
     char        address[128];
@@ -85,9 +86,9 @@ struct bt_prefill {
     bt_prefill_options options;
     char              *addresses, *key_file, *numerics;   /* owned copies */
     bt_engine         *engine;
-    const bt_kv_layout *layout;
+    bt_rows_form       form;           /* of rows on the wire */
     bt_wire_hello      hello;
-    uint64_t           token_bytes;
+    uint64_t           token_bytes;    /* on the wire */
 
     atomic_bool        stopping;       /* set under the lock; also ends connecting */
 

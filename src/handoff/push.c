@@ -13,9 +13,28 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "handoff/taper.h"
 #include "handoff/worker_private.h"
 
+_Static_assert((int)BT_TAPER_CUTS_MAX <= (int)BT_CUTS_MAX, "the engine takes all cuts");
+
 /* ---- life ---- */
+
+/* W-118: what was asked for, or an error; never another form. */
+static bt_status check_form(bt_handoff_push *u, bt_error *err)
+{
+    const bt_wire_prefill *asked = &u->asked;
+    if (asked->order >= BT_ROWS_ORDER_COUNT) {
+        return bt_fail(err, BT_E_UNSUPPORTED, "rows in order %u, but only 0 to %d are known",
+                       asked->order, (int)BT_ROWS_ORDER_COUNT - 1);
+    }
+    BT_TRY(bt_rows_form_init(&u->form, u->guest->worker->layout, asked->codec, err));
+    u->token_bytes = bt_rows_token_bytes(&u->form);
+    if (u->form.codec != BT_ROWS_STORED) {
+        BT_TRY(bt_rows_room_open(&u->room, &u->form, err));
+    }
+    return BT_OK;
+}
 
 bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_wire_prefill *asked,
                                  bt_handoff_push **ret_push, bt_error *err)
@@ -29,6 +48,11 @@ bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_
     u->stream = stream;
     u->asked = *asked;
     u->credit = asked->credit;
+    bt_status s = check_form(u, err);
+    if (s != BT_OK) {
+        bt_handoff_push_destroy(u);
+        return s;
+    }
     u->tokens = bt_alloc_zero(BT_MEM_handoff, asked->n_tokens, sizeof *u->tokens);
     u->ready = bt_alloc_zero(BT_MEM_handoff, n_layers, sizeof *u->ready);
     if (!u->tokens || !u->ready ||
@@ -48,6 +72,7 @@ void bt_handoff_push_destroy(bt_handoff_push *u)
 {
     bt_free(u->tokens);
     bt_free(u->ready);
+    bt_rows_room_close(&u->room);
     bt_wire_tally_close(u->tally);
     bt_free(u);
 }
@@ -91,10 +116,27 @@ static void begin(bt_handoff_push *u, uint32_t n_cached)
     }
 }
 
+/* How long steps take, from steps that had this prompt alone: the layers behind the first one say
+ * it, since nobody tells when a step begins. Fitted over tokens, so that the fixed part shows. */
+static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t n)
+{
+    bt_worker *w = u->guest->worker;
+    const uint32_t n_layers = w->layout->n_layers;
+    if (layer == 0) {
+        u->step_begun_ms = bt_clock_ms();
+    } else if (layer + 1 == n_layers && atomic_load(&w->n_in_flight) == 1) {
+        const double ms = (bt_clock_ms() - u->step_begun_ms) * n_layers / (n_layers - 1);
+        (void)pthread_mutex_lock(&w->pace_lock);
+        bt_fit_put(&w->step_ms, n, ms);
+        (void)pthread_mutex_unlock(&w->pace_lock);
+    }
+}
+
 static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_t n)
 {
     bt_handoff_push *u = context;
     bt_handoff_guest *g = u->guest;
+    note_pace(u, layer, n);
     const uint32_t end = u->asked.position_end;
     const uint32_t after = n < end && position < end - n ? position + n : end;
     (void)pthread_mutex_lock(&g->lock);
@@ -117,8 +159,33 @@ static void chunk_done(void *context, uint32_t position_end)
     (void)pthread_mutex_unlock(&u->guest->lock);
 }
 
+/* Where to cut the prompt, by what this worker and the link have shown so far. */
+static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+{
+    bt_worker *w = u->guest->worker;
+    const bt_wire_prefill *asked = &u->asked;
+    const bt_engine_options *e = bt_engine_options_of(w->engine);
+    const uint32_t chunk = asked->chunk_tokens > 0 ? asked->chunk_tokens : e->n_prefill_chunk;
+    if (asked->order != BT_ROWS_PUSH && asked->order != BT_ROWS_TAPER) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&w->pace_lock);
+    const double step_ms = bt_fit_at(&w->step_ms, 0), rate = bt_fit_rate(&w->step_ms);
+    (void)pthread_mutex_unlock(&w->pace_lock);
+    const bt_taper t = {
+        .first = asked->position_first, .end = asked->position_end,
+        .chunk = chunk < e->n_batch ? chunk : e->n_batch,
+        .n_layers = asked->order == BT_ROWS_PUSH ? w->layout->n_layers : 1,
+        .token_bytes = u->token_bytes,
+        .token_ms = rate > 0 ? 1 / rate : 0, .step_ms = step_ms,
+        .bytes_per_ms = (double)asked->link_rate / 1000,
+    };
+    return bt_taper_plan(&t, ret_cuts);
+}
+
 bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
 {
+    uint32_t cuts[BT_TAPER_CUTS_MAX];
     bt_worker *w = u->guest->worker;
     const bt_push push = { .context = u, .layer_done = layer_done, .chunk_done = chunk_done };
     bt_request_options o = bt_request_defaults();
@@ -128,6 +195,8 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     o.prefill_only = true;
     o.push = &push;
     o.n_prefill_chunk = u->asked.chunk_tokens;
+    o.n_cuts = plan_cuts(u, cuts);
+    o.cuts = cuts;
 
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
@@ -182,7 +251,17 @@ static void rows_fill(void *context, uint8_t *to, size_t size)
     uint8_t *k, *v;
     BT_ASSERT(size == bt_wire_rows_place_size(c->k_size, c->v_size));
     bt_wire_rows_place(to, c->layer, c->position, c->n, c->k_size, c->v_size, &k, &v);
-    bt_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
+    const bt_handoff_push *u = c->push;
+    if (u->form.codec == BT_ROWS_STORED) {
+        bt_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
+        return;
+    }
+    for (uint32_t at = 0; at < c->n; at += BT_ROWS_AT_ONCE) {
+        const uint32_t n = c->n - at < BT_ROWS_AT_ONCE ? c->n - at : BT_ROWS_AT_ONCE;
+        bt_request_export_rows(c->request, c->layer, c->position + at, n, u->room.k, u->room.v);
+        bt_rows_encode(&u->form, &u->room, c->layer, n, k + (size_t)at * (c->k_size / c->n),
+                       v + (size_t)at * (c->v_size / c->n));
+    }
 }
 
 static void rows_seal(void *context, uint64_t hash)
@@ -252,7 +331,7 @@ static void mark_drop(void *context)
 
 static size_t layer_bytes(const bt_handoff_push *u, uint32_t layer)
 {
-    return bt_layout_row_bytes(u->guest->worker->layout, layer);
+    return bt_rows_layer_bytes(&u->form, layer);
 }
 
 /* The first layer at or behind `layer` that keeps rows, or n_layers. */
@@ -269,11 +348,16 @@ static uint32_t keeping_layer(const bt_handoff_push *u, uint32_t layer)
 static bool open_segment(bt_handoff_push *u)
 {
     const uint32_t first_layer = keeping_layer(u, 0);
-    const uint64_t whole = BT_HANDOFF_SEGMENT_BYTES / u->guest->worker->token_bytes;
+    const uint64_t whole = BT_HANDOFF_SEGMENT_BYTES / u->token_bytes;
     const uint32_t most = whole > BT_HANDOFF_SEGMENT_TOKENS ? BT_HANDOFF_SEGMENT_TOKENS
                           : whole > 0                       ? (uint32_t)whole
                                                             : 1;
-    uint32_t end = u->ready[first_layer];
+    const uint32_t order = u->asked.order;
+    const bool by_layers = order == BT_ROWS_PUSH || order == BT_ROWS_LAYERS;
+    uint32_t end = by_layers ? u->ready[first_layer] : u->complete;
+    if (order == BT_ROWS_BULK && u->complete < u->asked.position_end) {
+        return false;
+    }
     if (u->complete > u->segment_first) {
         end = u->complete - u->segment_first > most ? u->segment_first + most : u->complete;
     }
@@ -288,7 +372,6 @@ static bool open_segment(bt_handoff_push *u)
 
 static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
 {
-    const bt_kv_layer *y = &u->guest->worker->layout->layers[u->layer];
     const size_t row = layer_bytes(u, u->layer);
     const size_t fixed = bt_wire_rows_place_size(0, 0);
     uint32_t n = u->segment_end - u->position;
@@ -302,8 +385,8 @@ static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
 
     const rows_context c = {
         .push = u, .request = u->request, .layer = u->layer, .position = u->position, .n = n,
-        .k_size = y->k_dim ? n * (uint32_t)y->k_row_bytes : 0,
-        .v_size = y->v_dim ? n * (uint32_t)y->v_row_bytes : 0,
+        .k_size = n * bt_rows_k_bytes(&u->form, u->layer),
+        .v_size = n * bt_rows_v_bytes(&u->form, u->layer),
     };
     *ret_bulk = (bt_bulk){
         .type = BT_WIRE_ROWS, .stream = u->stream,

@@ -102,8 +102,8 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     const bt_engine_options *e = bt_engine_options_of(w->engine);
     BT_ASSERT(e->push);
     w->layout = bt_engine_kv_layout(w->engine);
-    w->token_bytes = bt_layout_token_bytes(w->layout);
-    const size_t row = bt_layout_row_bytes_max(w->layout);
+    const bt_rows_form stored = bt_rows_stored(w->layout);
+    const size_t row = bt_rows_layer_bytes_max(&stored);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
@@ -137,6 +137,7 @@ bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worke
     }
     w->engine = engine;
     (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_mutex_init(&w->pace_lock, NULL);
     bt_link_options link = o->link;
     if (link.queue_bytes_max == 0) {
         link.queue_bytes_max = BT_HANDOFF_QUEUE_BYTES;
@@ -203,6 +204,7 @@ void bt_worker_close(bt_worker *w)
     (void)clear_away(w, true);
     bt_listener_close(w->listener);
     (void)pthread_mutex_destroy(&w->lock);
+    (void)pthread_mutex_destroy(&w->pace_lock);
     bt_free(w->numerics);
     bt_free(w);
 }

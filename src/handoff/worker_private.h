@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "handoff/ledger.h"
+#include "handoff/router.h"
 #include "handoff/worker.h"
 #include "wire/codec.h"
 #include "wire/identity.h"
@@ -48,10 +49,14 @@ struct bt_handoff_push {
     bt_handoff_guest *guest;
     uint32_t          stream;
     bt_wire_prefill   asked;
+    bt_rows_form      form;            /* as asked for */
+    bt_rows_room      room;            /* link's writer thread; empty where rows go as stored */
+    uint64_t          token_bytes;     /* on the wire */
     uint32_t         *tokens;          /* until the request is submitted; reader */
     uint32_t          n_got;
     bt_wire_tally    *tally;           /* link's writer thread */
     double            submit_ms;
+    double            step_begun_ms;   /* engine's thread: a step's first layer was done */
 
     /* guest->lock */
     bt_request *request;               /* NULL until all tokens are there */
@@ -97,7 +102,6 @@ struct bt_handoff_guest {
 struct bt_worker {
     bt_engine          *engine;
     const bt_kv_layout *layout;
-    uint64_t            token_bytes;
     uint64_t            epoch;
     uint32_t            n_prefill, n_streams, n_peers, n_ctx, n_vocab;
     char               *numerics;
@@ -113,6 +117,8 @@ struct bt_worker {
     pthread_mutex_t     lock;          /* guards the rest */
     bt_handoff_guest   *guests;
     double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
+    pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
+    bt_fit              step_ms;       /* over tokens of a step that had one prompt */
 };
 
 /* ---- guest.c ---- */

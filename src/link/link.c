@@ -272,6 +272,7 @@ void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)
         .frames_skipped = l->frames_skipped,
         .round_trip_ms = l->round_trip_ms,
         .round_trip_ms_min = l->round_trip_ms_min,
+        .goodput_bytes_per_ms = l->timed_ms > 0 ? l->timed_bytes / l->timed_ms : 0,
         .bulk_queued_bytes = l->bulk_bytes,
         .alive = !l->closed && l->failure.status == BT_OK,
         .encrypted = l->transport->ops->encrypted,

@@ -120,6 +120,8 @@ typedef struct {
     uint64_t bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
     double   round_trip_ms;            /* smoothed; 0: not yet */
     double   round_trip_ms_min;        /* smallest seen: the path without queues; 0: not yet */
+    double   goodput_bytes_per_ms;     /* of large frames that came in, pauses between them left
+                                          out; 0: not yet, or faster than we read */
     uint64_t bulk_queued_bytes;
     bool     alive, encrypted;
     bt_link_load peer_load;            /* as last told */

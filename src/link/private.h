@@ -88,6 +88,7 @@ struct bt_link {
     bt_link_load load, peer_load;
     uint64_t     peer_load_ns;          /* when it came; 0: never */
     double       round_trip_ms, round_trip_ms_min;
+    double       timed_bytes, timed_ms; /* fading sums of large frames' arrivals */
     uint64_t     bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
 
     /* Reader's own. */
@@ -95,6 +96,8 @@ struct bt_link {
     size_t   in_capacity, in_first, in_end;
     size_t   in_held;                   /* of the frame that the owner looks at */
     uint64_t in_sequence, last_byte_ns;
+    uint64_t empty_ns;                  /* when the socket was found empty inside the frame; 0 */
+    size_t   empty_have;                /* bytes of the frame that had come by then */
     bool     established;               /* a frame of the peer's owner has come */
 
     /* Writer's own. */

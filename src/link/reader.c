@@ -19,6 +19,7 @@
 enum {
     SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,
     STRANGER_BODY_BYTES_MAX = 32 << 10, /* the largest HELLO: three texts, 13 KiB */
+    TIMED_BYTES_MIN = 32 << 10,         /* fewer are there at once, or tell more of the clock */
     FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
 };
 
@@ -142,6 +143,37 @@ static bt_status make_room(bt_link *l, size_t need, bt_error *err)
     return BT_OK;
 }
 
+/* ---- what the link carries ----
+ *
+ * A frame is given to the kernel as a whole, so inside a large one the sender does not pause. From
+ * the moment that the socket is found empty in its middle, its other bytes come as fast as the link
+ * carries them, however late we were before. Of smaller frames, and where bytes come faster than
+ * they are read, nothing is learnt. */
+
+static void note_empty(bt_link *l)
+{
+    if (l->empty_ns == 0 && l->in_end > l->in_first) {
+        l->empty_ns = bt_clock_ns();
+        l->empty_have = l->in_end - l->in_first;
+    }
+}
+
+/* The frame at in_first is complete. A sample counts half after seven newer ones. */
+static void learn_goodput(bt_link *l)
+{
+    const size_t n = l->in_end - l->in_first;
+    if (l->empty_ns == 0 || n < l->empty_have + TIMED_BYTES_MIN) {
+        return;
+    }
+    const double ms = (double)(l->last_byte_ns - l->empty_ns) / BT_LINK_NS_PER_MS;
+    if (ms > 0) {
+        pthread_mutex_lock(&l->lock);
+        l->timed_bytes = 0.9 * l->timed_bytes + (double)(n - l->empty_have);
+        l->timed_ms = 0.9 * l->timed_ms + ms;
+        pthread_mutex_unlock(&l->lock);
+    }
+}
+
 /* At least one more byte towards a frame of `need`, or BT_E_AGAIN. */
 static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *err)
 {
@@ -164,6 +196,9 @@ static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *e
         pthread_mutex_lock(&l->lock);
         l->bytes_received += n;
         pthread_mutex_unlock(&l->lock);
+        if (n < want) {
+            note_empty(l);
+        }
         return BT_OK;
     case BT_IO_END:
         bt_fail(&why, BT_E_LOST, "%s: closed the connection%s", t->peer,
@@ -172,6 +207,7 @@ static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *e
     case BT_IO_FAILED:
         return lose(l, &why, err);
     default:
+        note_empty(l);
         return wait_for(l, io, end_ns, err);
     }
 }
@@ -265,6 +301,7 @@ static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, b
     }
     l->in_sequence++;
     l->in_held = size;
+    learn_goodput(l);
     pthread_mutex_lock(&l->lock);
     l->frames_received++;
     l->frames_skipped += !bt_wire_type_known(ret_frame->type);
@@ -275,6 +312,7 @@ static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, b
 static void let_go(bt_link *l)
 {
     l->in_first += l->in_held;
+    l->empty_ns = l->in_held > 0 ? 0 : l->empty_ns;
     l->in_held = 0;
 }
 

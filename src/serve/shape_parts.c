@@ -40,10 +40,13 @@ void bt_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_repor
     bt_json_natural(w, "n_local", p->n_local);
     bt_json_natural(w, "retries", p->retries);
     bt_json_natural(w, "bytes", p->bytes);
+    bt_json_string(w, "wire_type", p->wire_type[0] ? p->wire_type : NULL);
     bt_json_number(w, "queue_ms", p->queue_ms);
     bt_json_number(w, "compute_ms", p->compute_ms);
     bt_json_number(w, "transfer_ms", p->transfer_ms);
     bt_json_number(w, "exposed_ms", p->exposed_ms);
+    bt_json_number(w, "import_ms", p->import_ms);
+    bt_json_number(w, "overlap_percent", 100 * p->hidden);
     bt_json_number(w, "total_ms", p->total_ms);
     bt_json_close(w, '}');
 }

@@ -63,7 +63,10 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
     F(u32,    position_first, "rows before it are not wanted: the server has them")                \
     F(u32,    position_end, "rows wanted end before it; at most n_tokens")                         \
     F(u32,    chunk_tokens, "tokens of this prompt in a step at most; 0: the worker's choice")     \
-    F(u64,    credit,       "bytes of ROWS and STATE bodies the worker may send at once")
+    F(u64,    credit,       "bytes of ROWS and STATE bodies the worker may send at once")          \
+    F(u32,    codec,        "of rows: 0 as stored, 1 f16, 2 q8_0")                                 \
+    F(u32,    order,        "what leaves when: 0 layers; others are for comparing")                \
+    F(u64,    link_rate,    "bytes per second that the server has seen come in; 0: not known")
 
 #define BT_WIRE_TOKENS_FIELDS(F)                                                                   \
     F(u32,    offset,       "index of the first id; parts come in order and without gaps")         \

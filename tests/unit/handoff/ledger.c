@@ -15,6 +15,7 @@ static bt_kv_layer layers[3] = {
     { .k_dim = 2, .v_dim = 4, .k_row_bytes = 4, .v_row_bytes = 8 },
 };
 static const bt_kv_layout layout = { .n_layers = 3, .layers = layers };
+static const bt_rows_form form = { .layout = &layout };
 static const bt_wire_prefill asked = { .nonce = 77, .epoch = 5, .n_tokens = 12, .position_first = 2,
                                        .position_end = 10 };
 
@@ -62,7 +63,7 @@ typedef struct { bt_ledger l; bt_wire_tally *theirs; } pair;
 static int open_pair(void **state)
 {
     static pair p;
-    assert_int_equal(bt_ledger_open(&p.l, &layout, 1, &asked, NULL), BT_OK);
+    assert_int_equal(bt_ledger_open(&p.l, &form, 1, &asked, NULL), BT_OK);
     assert_int_equal(bt_wire_tally_open(1, &asked, &p.theirs, NULL), BT_OK);
     *state = &p;
     return 0;

@@ -472,6 +472,62 @@ static void load_and_round_trip_are_known(void **state)
     pair_close(&p);
 }
 
+enum { PACED_BYTES = 512 << 10, PACED_PIECE = 16 << 10, PACED_MS = 4 };
+
+typedef struct {
+    int    fd;
+    double bytes_per_ms;                /* really reached, from the second piece on */
+} pace;
+
+/* One large frame, a piece every few milliseconds, behind a pause that is no part of it. */
+static void *send_paced(void *context)
+{
+    pace *p = context;
+    uint8_t *data = calloc(1, BT_WIRE_HEADER_BYTES + PACED_BYTES);
+    bt_frame f = {.type = BT_WIRE_ROWS, .stream = 1, .sequence = 1, .size = PACED_BYTES,
+                  .body = data + BT_WIRE_HEADER_BYTES};
+    bt_wire_header_encode(&f, data);
+    bt_clock_sleep_ms(300);
+    double begin = 0;
+    const size_t all = BT_WIRE_HEADER_BYTES + PACED_BYTES;
+    for (size_t at = 0; at < all; at += PACED_PIECE) {
+        const size_t n = all - at < PACED_PIECE ? all - at : PACED_PIECE;
+        assert_int_equal(send(p->fd, data + at, n, MSG_NOSIGNAL), n);
+        begin = at == 0 ? bt_clock_ms() : begin;
+        bt_clock_sleep_ms(at + n < all ? PACED_MS : 0);
+    }
+    p->bytes_per_ms = (PACED_BYTES - PACED_PIECE) / (bt_clock_ms() - begin);
+    free(data);
+    return NULL;
+}
+
+static void goodput_is_that_of_large_frames_without_pauses(void **state)
+{
+    (void)state;
+    bt_listener *listener;
+    bt_link *l;
+    bt_frame f;
+    bt_link_stats s;
+    pthread_t thread;
+    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
+    pace p = {.fd = raw_connect(bt_listener_address(listener))};
+    assert_ok(bt_listener_accept(listener, 20000, &l, &pair_err));
+    raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
+    assert_ok(bt_link_receive(l, 20000, &f, &pair_err));
+    bt_link_stats_get(l, &s);
+    assert_float_equal(s.goodput_bytes_per_ms, 0, 0);
+    pthread_create(&thread, NULL, send_paced, &p);
+    assert_ok(bt_link_receive(l, 20000, &f, &pair_err));
+    pthread_join(thread, NULL);
+    bt_link_stats_get(l, &s);
+    /* A third: this thread may be late for the first piece, and for the last. */
+    assert_true(s.goodput_bytes_per_ms > p.bytes_per_ms / 1.33);
+    assert_true(s.goodput_bytes_per_ms < p.bytes_per_ms * 1.33);
+    close(p.fd);
+    bt_link_destroy(l);
+    bt_listener_close(listener);
+}
+
 /* ---- much ---- */
 
 enum { BLOCK = 1 << 20, BLOCKS = 100 };
@@ -705,6 +761,7 @@ int main(void)
         cmocka_unit_test(what_was_sent_before_the_end_is_received),
         cmocka_unit_test(finish_delivers_the_last_word),
         cmocka_unit_test(load_and_round_trip_are_known),
+        cmocka_unit_test(goodput_is_that_of_large_frames_without_pauses),
         cmocka_unit_test(a_hundred_megabytes_arrive_and_the_digests_agree),
         cmocka_unit_test(a_thousand_connections_leave_nothing_behind),
         cmocka_unit_test(stopping_wakes_accept),
