@@ -1,0 +1,149 @@
+/* tests/unit/handoff/rows.c - rows on the wire: sizes, names, what cannot be, and how far a value
+ * may move (the bounds of rows.h). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "handoff/rows.h"
+
+enum { DIM = 96, BLOCK = 32, N = BT_ROWS_AT_ONCE };
+
+static bt_kv_layer f16_layers[2] = {
+    { .k_dim = DIM, .v_dim = 2 * BLOCK, .k_row_bytes = 2 * DIM, .v_row_bytes = 4 * BLOCK },
+    { 0 },
+};
+static bt_kv_layer f32_layers[2] = {
+    { .k_dim = DIM, .v_dim = 2 * BLOCK, .k_row_bytes = 4 * DIM, .v_row_bytes = 8 * BLOCK },
+    { 0 },
+};
+static const bt_kv_layout f16 = { .n_layers = 2, .layers = f16_layers, .type_k = BT_TYPE_F16,
+                                  .type_v = BT_TYPE_F16 };
+static const bt_kv_layout f32 = { .n_layers = 2, .layers = f32_layers, .type_k = BT_TYPE_F32,
+                                  .type_v = BT_TYPE_F32 };
+
+static void names_and_sizes(void **state)
+{
+    (void)state;
+    bt_rows_codec codec = BT_ROWS_STORED;
+    bt_rows_form f;
+    char name[24];
+    assert_true(bt_rows_codec_parse("q8_0", &codec));
+    assert_int_equal(codec, BT_ROWS_Q8_0);
+    assert_false(bt_rows_codec_parse("q4_0", &codec));
+    assert_int_equal(codec, BT_ROWS_Q8_0);
+
+    assert_int_equal(bt_rows_form_init(&f, &f16, BT_ROWS_Q8_0, NULL), BT_OK);
+    assert_string_equal(bt_rows_form_name(&f, name, sizeof name), "q8_0");
+    assert_int_equal(bt_rows_k_bytes(&f, 0), DIM / BLOCK * 34);
+    assert_int_equal(bt_rows_v_bytes(&f, 0), 2 * 34);
+    assert_int_equal(bt_rows_layer_bytes(&f, 1), 0);
+    assert_int_equal(bt_rows_token_bytes(&f), 5 * 34);
+    /* 34 bytes for 64: 0.53. */
+    const bt_rows_form stored = bt_rows_stored(&f16);
+    assert_int_equal(bt_rows_token_bytes(&stored) * 34, bt_rows_token_bytes(&f) * 64);
+    assert_string_equal(bt_rows_form_name(&stored, name, sizeof name), "f16");
+}
+
+static void a_codec_that_is_the_stored_type_changes_nothing(void **state)
+{
+    (void)state;
+    bt_rows_form f;
+    assert_int_equal(bt_rows_form_init(&f, &f16, BT_ROWS_F16, NULL), BT_OK);
+    assert_int_equal(f.codec, BT_ROWS_STORED);
+    assert_int_equal(bt_rows_token_bytes(&f), 2 * (DIM + 2 * BLOCK));
+    assert_int_equal(bt_rows_form_init(&f, &f32, BT_ROWS_F16, NULL), BT_OK);
+    assert_int_equal(f.codec, BT_ROWS_F16);
+}
+
+static void what_cannot_be_is_named(void **state)
+{
+    (void)state;
+    bt_kv_layer odd[1] = { { .k_dim = 40, .v_dim = 64, .k_row_bytes = 80, .v_row_bytes = 128 } };
+    const bt_kv_layout layout = { .n_layers = 1, .layers = odd, .type_k = BT_TYPE_F16,
+                                  .type_v = BT_TYPE_F16 };
+    bt_rows_form f;
+    bt_error err;
+    assert_int_equal(bt_rows_form_init(&f, &layout, BT_ROWS_Q8_0, &err), BT_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "K rows of layer 0 have 40 values"));
+    assert_int_equal(bt_rows_form_init(&f, &layout, BT_ROWS_CODEC_COUNT, &err), BT_E_UNSUPPORTED);
+    assert_int_equal(bt_rows_form_init(&f, &layout, UINT32_MAX, &err), BT_E_UNSUPPORTED);
+    assert_int_equal(bt_rows_form_init(&f, &layout, BT_ROWS_STORED, &err), BT_OK);
+}
+
+static void fill(bt_mt19937 *g, const bt_kv_layout *l, uint8_t *to, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        /* Magnitudes over six powers of ten, so that blocks have outliers. */
+        const float x = ((float)bt_mt19937_next(g) / 4294967296.0f - 0.5f) *
+                        powf(10, (float)(bt_mt19937_next(g) % 6) - 3);
+        assert_int_equal(bt_type_encode(l->type_k, &x,
+                                        to + i * (l->type_k == BT_TYPE_F16 ? 2 : 4), 1), BT_OK);
+    }
+}
+
+static void check_bound(const float *was, const float *is, size_t n, bool q8, bool f16_again)
+{
+    for (size_t first = 0; first < n; first += BLOCK) {
+        double most = 0;
+        for (size_t i = first; i < first + BLOCK; i++) {
+            most = fmax(most, fabs((double)was[i]));
+        }
+        for (size_t i = first; i < first + BLOCK; i++) {
+            const double x = fabs((double)was[i]), unit = ldexp(1, -11);
+            /* The last term: where the step itself is a denormal of f16. */
+            double bound = q8 ? most * (1.0 / 254 + unit) + 127 * ldexp(1, -25)
+                              : x * unit + ldexp(1, -25);
+            bound += f16_again ? (x + bound) * unit + ldexp(1, -25) : 0;
+            assert_true(fabs((double)was[i] - (double)is[i]) <= bound);
+        }
+    }
+}
+
+static void there_and_back(const bt_kv_layout *l, bt_rows_codec codec)
+{
+    const bt_kv_layer *y = &l->layers[0];
+    bt_mt19937 g;
+    bt_rows_form f;
+    bt_rows_room room = { 0 };
+    static float was[N * DIM], is[N * DIM];
+    static uint8_t k[N * DIM * 4], v[N * DIM * 4];
+    bt_mt19937_init(&g, 7);
+    assert_int_equal(bt_rows_form_init(&f, l, codec, NULL), BT_OK);
+    assert_int_equal(bt_rows_room_open(&room, &f, NULL), BT_OK);
+    fill(&g, l, room.k, N * y->k_dim);
+    fill(&g, l, room.v, N * y->v_dim);
+    assert_int_equal(bt_type_decode(l->type_k, room.k, was, (size_t)N * y->k_dim), BT_OK);
+    bt_rows_encode(&f, &room, 0, N, k, v);
+    memset(room.k, 0, N * y->k_row_bytes);
+    bt_rows_decode(&f, &room, 0, N, k, v);
+    assert_int_equal(bt_type_decode(l->type_k, room.k, is, (size_t)N * y->k_dim), BT_OK);
+    check_bound(was, is, (size_t)N * y->k_dim, codec == BT_ROWS_Q8_0, l->type_k == BT_TYPE_F16);
+    /* A layer without rows is nothing to do. */
+    bt_rows_encode(&f, &room, 1, N, k, v);
+    bt_rows_room_close(&room);
+}
+
+static void values_move_no_further_than_the_bounds(void **state)
+{
+    (void)state;
+    there_and_back(&f16, BT_ROWS_Q8_0);
+    there_and_back(&f32, BT_ROWS_Q8_0);
+    there_and_back(&f32, BT_ROWS_F16);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_sizes),
+        cmocka_unit_test(a_codec_that_is_the_stored_type_changes_nothing),
+        cmocka_unit_test(what_cannot_be_is_named),
+        cmocka_unit_test(values_move_no_further_than_the_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
