@@ -39,6 +39,7 @@
 #define BT_STOP_BYTES_MAX         1024u
 #define BT_LOGIT_BIAS_MAX         4096u
 #define BT_TOP_LOGPROBS_MAX       100u
+#define BT_BORDERS_MAX            1024u          /* of messages, in one prompt */
 #define BT_PARALLEL_MAX           256u           /* sequences at once */
 #define BT_STEP_ROWS_MAX          16384u
 #define BT_CHAT_TEMPLATE_BYTES_MAX (1u << 20)    /* the largest known is 35 KB */

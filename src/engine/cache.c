@@ -1,6 +1,7 @@
 /* The prefix tree, as sequences use it. */
 #include "base/check.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 /* One model, no adapters: all requests of an engine share one space of prefixes. */
 enum { KEY = 0 };
@@ -23,13 +24,15 @@ static uint32_t usable(const bt_request *r)
 
 uint32_t bt_cache_match(const bt_engine *e, const bt_request *r)
 {
-    return bt_kv_prefix_match(e->prefixes, KEY, r->tokens, usable(r));
+    const uint32_t n = bt_kv_prefix_match(e->prefixes, KEY, r->tokens, usable(r));
+    return bt_state_usable(e, r, n);
 }
 
 void bt_cache_share(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->n_pages == 0);
-    r->n_done = bt_kv_prefix_take(e->prefixes, KEY, r->tokens, usable(r), r->pages);
+    const uint32_t n = e->states ? bt_cache_match(e, r) : usable(r);
+    r->n_done = bt_kv_prefix_take(e->prefixes, KEY, r->tokens, n, r->pages);
     r->n_pages = (r->n_done + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     r->n_entered = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
 }
@@ -53,4 +56,7 @@ void bt_cache_enter_last(bt_engine *e, bt_request *r)
 void bt_cache_forget(bt_engine *e, bt_request *r)
 {
     bt_kv_prefix_forget(e->prefixes, KEY, r->tokens, r->n_done);
+    if (e->states) {
+        bt_snapshot_drop_all(e->states);     /* which of them are sound, nobody can tell */
+    }
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 /* ---- mail ---- */
 
@@ -100,10 +101,6 @@ static bt_status check_options(const bt_engine_options *o, bt_error *err)
 static bt_status create_pool(bt_engine *e, bt_error *err)
 {
     const bt_model_config *config = bt_model_config_of(e->options.model);
-    if (bt_model_has_state(config)) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "architecture '%s' keeps a recurrent state, which "
-                       "sequences of this build do not hold yet", config->architecture);
-    }
     uint32_t k_dims[BT_LAYERS_MAX], v_dims[BT_LAYERS_MAX];
     for (uint32_t i = 0; i < config->n_layers; i++) {
         k_dims[i] = bt_model_k_dim(config, i);
@@ -117,7 +114,8 @@ static bt_status create_pool(bt_engine *e, bt_error *err)
         .type_k = e->options.type_k, .type_v = e->options.type_v, .n_pages = n_pages,
     };
     BT_TRY(bt_kv_pool_create(e->options.device, &o, &e->pool, err));
-    return bt_kv_prefix_create(e->pool, n_pages, &e->prefixes, err);
+    BT_TRY(bt_kv_prefix_create(e->pool, n_pages, &e->prefixes, err));
+    return bt_states_create(e, err);
 }
 
 static bt_status find_eog(bt_engine *e, bt_error *err)
@@ -166,6 +164,7 @@ static void release(bt_engine *e)
 {
     bt_kv_prefix_destroy(e->prefixes);
     bt_kv_pool_destroy(e->pool);
+    bt_state_pool_destroy(e->states);
     bt_plan *p = &e->plan;
     bt_free(p->tokens);
     bt_free(p->positions);
@@ -233,6 +232,9 @@ bt_status bt_engine_create(const bt_engine_options *o, bt_engine **ret_engine, b
     e->options = *o;
     if (e->options.n_prefill_chunk > o->n_batch) {
         e->options.n_prefill_chunk = o->n_batch;
+    }
+    if (e->options.snapshot_every == 0) {
+        e->options.snapshot_every = 1024;
     }
     if (e->options.decode_gap_ms == 0) {
         e->options.decode_gap_ms = 50;

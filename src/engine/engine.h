@@ -10,6 +10,11 @@
  *   push      - told, for a prefill-only request, when rows of a layer are complete.
  * handoff/ drives both.
  *
+ * Models with recurrent layers: a sequence then also has a state, which exists at its last position
+ * only. Copies are kept at chosen positions (snapshots), and a prompt may begin where its longest
+ * known beginning has one. A step that fails ends its sequences, so a state that ran ahead of its
+ * rows is never used.
+ *
  * Lifetime: create starts the thread; destroy ends all requests (reason: closed) and joins it.
  *           A bt_request lives until bt_request_release, which may come after the engine's end.
  * Threads:  submit, the bt_request_* and bt_engine_import_* functions: any thread.
@@ -39,6 +44,8 @@ typedef struct {
     uint32_t n_prefill_chunk;          /* tokens of one prompt in a step at most */
     uint32_t decode_gap_ms;            /* aim for steps with prefill while others decode; 0: 50 */
     bt_type  type_k, type_v;
+    uint32_t snapshot_every;           /* keep recurrent states each so many tokens; 0: 1024 */
+    uint64_t snapshot_bytes;           /* memory for them at most; 0: none are kept */
     uint32_t queue_max;                /* waiting requests; more are refused (BT_E_FULL) */
     bool     push;                     /* a worker: run the tape with marks */
 } bt_engine_options;
@@ -77,6 +84,8 @@ typedef struct {
     const uint32_t *tokens;        /* the whole prompt; borrowed during start() */
     uint32_t        n_tokens;
     uint32_t        position_first, position_end;  /* rows wanted; end is n_tokens - 1 */
+    const uint32_t *borders;       /* [n_borders] ascending; snapshots wanted there, if any */
+    uint32_t        n_borders;
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
 } bt_prefill_job;
@@ -98,10 +107,15 @@ typedef struct {
  * reserved. */
 BT_MUST_CHECK bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
         uint32_t position, uint32_t n, const void *k, const void *v);
-/* All rows are in. The report is copied. */
+/* Bytes [offset, offset + size) of the state that `layer` has at the end of the range (kv/states.h
+ * has the layout); parts of a layer come in order. Failure as above. */
+BT_MUST_CHECK bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer,
+        uint64_t offset, uint64_t size, const void *data);
+/* All rows and states are in. The report is copied. */
 void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report);
-/* Given up; rows up to position_complete (>= position_first) hold complete layers and are kept.
- * Policy `fail` ends the request with `status`; else the rest is prefilled here. */
+/* Given up; rows up to position_complete (>= position_first) hold complete layers and are kept,
+ * except where the model has states, which are then those at position_first again. Policy `fail`
+ * ends the request with `status`; else the rest is prefilled here. */
 void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
                               const bt_prefill_report *report, bt_status status);
 
@@ -110,7 +124,8 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
 typedef struct {
     void *context;
     /* Engine or device thread; must not block. Rows [position, position + n) of `layer` may be
-     * exported from now until the request is released. The first call's position is the number of
+     * exported from now until the request is released, and its state too once position + n is
+     * the prompt's end. The first call's position is the number of
      * tokens that the prefix cache had. */
     void (*layer_done)(void *context, uint32_t layer, uint32_t position, uint32_t n);
     /* All layers of positions below `position_end` are complete. Called first, before any
@@ -122,18 +137,24 @@ typedef struct {
  * pushing request keeps its pages until then, END or not; release it before the engine's end. */
 void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
                             void *ret_k, void *ret_v);
+void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
+                             void *ret_data);
 
 /* ---- requests ---- */
 
 typedef struct {
     const uint32_t *tokens;            /* copied */
     uint32_t        n_tokens;          /* >= 1; must leave room for one more in n_ctx */
+    const uint32_t *borders;           /* [n_borders] ascending, copied: positions in the prompt
+                                          where a later prompt may part from it; snapshots */
+    uint32_t        n_borders;         /* at most BT_BORDERS_MAX */
     bool            prefill_only;      /* compute KV rows of all tokens, no logits, then END */
     const bt_push  *push;              /* with prefill_only; copied; NULL: none */
     uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch;
                                           0: the engine's own */
     const uint32_t *cuts;              /* rising positions where a step of this prompt must end, */
-    uint32_t        n_cuts;            /* BT_CUTS_MAX of them at most; copied */
+    uint32_t        n_cuts;            /* BT_CUTS_MAX of them at most; copied. Behind the last
+                                          of them n_prefill_chunk does not count */
     uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
                                           is full; 0: evaluate the prompt only */
     bool            ignore_eog;
@@ -215,6 +236,8 @@ typedef struct {
     uint32_t kv_pages_used, kv_pages_total;
     uint32_t kv_pages_cached;                                   /* held by the prefix tree only */
     uint64_t kv_token_bytes;
+    uint32_t n_snapshots;                                       /* of recurrent states, kept */
+    uint64_t snapshot_bytes, state_bytes;                       /* theirs; of one sequence */
     uint64_t n_requests, n_prompt_tokens, n_cached_tokens, n_predicted_tokens, n_steps;
     uint64_t n_remote_tokens, n_fallbacks, n_cancelled, n_errors;
     double   prompt_seconds, predicted_seconds;

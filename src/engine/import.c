@@ -4,7 +4,11 @@
  *
  * A ticket's place in the table is its sequence's place; its id also carries a serial number, so an
  * old id finds nothing. Which rows have come is kept bit by bit: a commit counts only when none is
- * missing, and an abandoned ticket keeps only what is really there. */
+ * missing, and an abandoned ticket keeps only what is really there.
+ *
+ * A recurrent state comes into a slot of its own: the sequence's stays as it was, and gives way by
+ * commit only. It is written a second time on the way, as a snapshot for whoever asks the same
+ * again: that costs the reader little, and the engine's thread would have to stop for it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 enum { PLACE_BITS = 8, WORD = 64 };
 
@@ -85,6 +90,47 @@ bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, u
     return open ? BT_OK : BT_E_CANCELLED;
 }
 
+/* The lock is held. Whether these bytes are the next of their layer. */
+static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer, uint64_t offset,
+                         uint64_t size)
+{
+    if (!e->states || layer >= bt_state_pool_layout(e->states)->n_layers) {
+        return false;
+    }
+    const uint64_t total = bt_state_layer_bytes(e->states, layer);
+    return size > 0 && offset == t->state_have[layer] && size <= total && offset <= total - size;
+}
+
+bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
+                                 uint64_t size, const void *data)
+{
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = find_open(e, ticket);
+    if (!t || !is_next_part(e, t, layer, offset, size)) {
+        pthread_mutex_unlock(&e->import_lock);
+        return t ? BT_E_BADINPUT : BT_E_CANCELLED;
+    }
+    const uint32_t slot = t->state_slot, snapshot = t->snapshot;
+    t->n_writers++;
+    pthread_mutex_unlock(&e->import_lock);
+
+    bt_state_import(e->states, slot, layer, offset, size, data);
+    if (snapshot != BT_NOTHING) {
+        bt_state_import(e->states, snapshot, layer, offset, size, data);
+    }
+
+    pthread_mutex_lock(&e->import_lock);
+    if (t->state_have) {
+        t->state_have[layer] = offset + size;
+        t->n_missing -= offset + size == bt_state_layer_bytes(e->states, layer);
+    }
+    t->n_writers--;
+    const bool open = t->state == BT_TICKET_OPEN && t->id == ticket;
+    pthread_cond_broadcast(&e->writers_left);
+    pthread_mutex_unlock(&e->import_lock);
+    return open ? BT_OK : BT_E_CANCELLED;
+}
+
 static void finish(bt_engine *e, uint64_t id, bt_ticket_state state, uint32_t position_complete,
                    const bt_prefill_report *report, bt_status status)
 {
@@ -115,25 +161,38 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
 
 /* ---- opening ---- */
 
+static uint64_t count_missing(const bt_engine *e, uint32_t n_rows)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < bt_kv_pool_layout(e->pool)->n_layers; i++) {
+        n += keeps_rows(e, i) ? n_rows : 0;
+        n += bt_engine_state_layer_bytes(e, i) > 0;
+    }
+    return n;
+}
+
 static bool open_ticket(bt_engine *e, bt_request *r, uint32_t place)
 {
     const uint32_t n_layers = bt_kv_pool_layout(e->pool)->n_layers;
     const uint32_t n = r->n_prompt - 1 - r->n_done;
     const uint32_t words = (n + WORD - 1) / WORD;
-    uint64_t *have = bt_alloc_zero(BT_MEM_engine, (size_t)n_layers * words, sizeof *have);
-    if (!have) {
+    uint64_t *have = bt_alloc_zero(BT_MEM_engine, (size_t)n_layers * (words + 1), sizeof *have);
+    uint32_t slot = BT_NOTHING, snapshot = BT_NOTHING;
+    if (!have || !bt_state_take_slot(e, &slot)) {
+        bt_free(have);
         return false;
     }
-    uint64_t n_missing = 0;
-    for (uint32_t i = 0; i < n_layers; i++) {
-        n_missing += keeps_rows(e, i) ? n : 0;
+    if (!e->states || r->no_cache || !bt_snapshot_reserve(e->states, &snapshot)) {
+        snapshot = BT_NOTHING;
     }
     pthread_mutex_lock(&e->import_lock);
     bt_ticket *t = &e->tickets[place];
     BT_ASSERT(t->state == BT_TICKET_FREE);
     *t = (bt_ticket){ .id = ++e->ticket_serial << PLACE_BITS | place, .state = BT_TICKET_OPEN,
                       .pages = r->pages, .first = r->n_done, .end = r->n_prompt - 1, .have = have,
-                      .words = words, .n_missing = n_missing };
+                      .words = words, .state_slot = slot, .snapshot = snapshot,
+                      .state_have = have + (size_t)n_layers * words,
+                      .n_missing = count_missing(e, n) };
     r->ticket = t->id;
     pthread_mutex_unlock(&e->import_lock);
     return true;
@@ -156,6 +215,22 @@ static bt_ticket close_ticket(bt_engine *e, bt_request *r)
     pthread_mutex_unlock(&e->import_lock);
     r->ticket = 0;
     return was;
+}
+
+/* Gives back what a closed ticket held. With `whole`, its state is the request's from here on. */
+static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
+{
+    if (t->snapshot != BT_NOTHING) {
+        bt_snapshot_publish(e->states, t->snapshot, r->tokens, whole ? t->end : 0);
+    }
+    if (whole && e->states) {
+        const uint32_t old = r->state_slot;
+        r->state_slot = t->state_slot;
+        t->state_slot = old;
+        r->snapshot_at = t->snapshot != BT_NOTHING ? t->end : r->snapshot_at;
+    }
+    bt_state_give_slot(e, &t->state_slot);
+    bt_free(t->have);
 }
 
 static void set_report(bt_request *r, const bt_prefill_report *report)
@@ -187,8 +262,8 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
     }
     const bt_prefill_job job = {
         .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
-        .position_first = r->n_done, .position_end = r->n_prompt - 1, .where = r->where,
-        .policy = r->policy,
+        .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = r->borders,
+        .n_borders = e->states ? r->n_borders : 0, .where = r->where, .policy = r->policy,
     };
     bt_prefill_report report = { .place = BT_PREFILL_LOCAL };
     r->phase = BT_PHASE_REMOTE;
@@ -197,7 +272,8 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
         return true;
     }
     r->phase = BT_PHASE_PREFILL;
-    bt_free(close_ticket(e, r).have);
+    bt_ticket was = close_ticket(e, r);
+    free_ticket(e, r, &was, false);
     set_report(r, &report);
     return false;
 }
@@ -205,7 +281,8 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
 void bt_import_cancel(bt_engine *e, bt_request *r)
 {
     const uint64_t id = r->ticket;
-    bt_free(close_ticket(e, r).have);
+    bt_ticket was = close_ticket(e, r);
+    free_ticket(e, r, &was, false);
     e->placement.cancel(e->placement.context, id);
 }
 
@@ -237,17 +314,19 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
 {
     const bool complete = t->state == BT_TICKET_COMMITTED && t->n_missing == 0;
     const uint32_t n = complete ? t->end - t->first
-                       : t->state == BT_TICKET_ABANDONED ? frontier(e, t, t->position_complete) : 0;
+                       : t->state == BT_TICKET_ABANDONED && !e->states
+                           ? frontier(e, t, t->position_complete)
+                           : 0;
     bt_prefill_report report = t->report;
     if (t->state == BT_TICKET_COMMITTED && !complete) {
         report.fallback = true;
         t->status = BT_E_PROTOCOL;
         snprintf(report.reason, sizeof report.reason, "%.100s committed a prompt of which %llu "
-                 "rows had not come", report.worker, (unsigned long long)t->n_missing);
+                 "rows or states had not come", report.worker, (unsigned long long)t->n_missing);
         bt_log(BT_LOG_WARN, "engine request %llu commit refused: %llu rows missing",
                (unsigned long long)r->id, (unsigned long long)t->n_missing);
     }
-    bt_free(t->have);
+    free_ticket(e, r, t, complete);
     if (report.total_ms <= 0) {
         report.total_ms = bt_clock_ms() - r->remote_ms;
     }

@@ -8,14 +8,14 @@
  * schedule.c  which rows the next step evaluates
  * pace.c      how long steps take: a fit that bounds prefill while others decode
  * step.c      runs a step; logits to tokens to events
+ * state.c     recurrent states: slots, snapshots, where steps are cut for them
  * import.c    tickets: rows that somebody else computes
  * stats.c     counters and reports
  *
  * A request is handed over: submit makes it, the engine thread owns all of it but what stands under
  * its lock, and the last of client and engine to let go frees it. Locks, none taken while another
  * is held: engine.mail_lock, engine.import_lock, engine.stats_lock, request.lock.
- * Callbacks (placement, push) are made without a lock.
- */
+ * Callbacks (placement, push) are made without a lock. */
 #ifndef BT_ENGINE_PRIVATE_H
 #define BT_ENGINE_PRIVATE_H
 
@@ -24,6 +24,7 @@
 
 #include "engine/engine.h"
 #include "kv/prefix.h"
+#include "kv/states.h"
 
 #define BT_NOTHING UINT32_MAX
 
@@ -77,6 +78,11 @@ struct bt_request {
     uint32_t  *pages;                  /* [n_pages <= n_pages_max] */
     uint32_t   n_pages, n_pages_max;
     uint32_t   n_entered;              /* positions in the prefix tree */
+    uint32_t  *borders;                /* [n_borders] ascending, inside the prompt */
+    uint32_t   n_borders;
+    uint32_t   state_slot;             /* BT_NOTHING: none */
+    uint32_t   snapshot_at;            /* position of the last snapshot of it; 0: none */
+    uint32_t   shared_at;              /* another waits for so much of it; 0: none */
     bt_kv_prefix_cursor cursor;
     bool       begun;                  /* BEGIN was put */
     bool       waits_for_room;         /* in this round: its ring is full */
@@ -110,7 +116,10 @@ typedef struct {
     uint32_t  first, end;              /* positions reserved */
     uint64_t *have;                    /* [n_layers * words] bit per row that has come */
     uint32_t  words;
-    uint64_t  n_missing;
+    uint32_t  state_slot;              /* what comes; becomes the sequence's own by commit */
+    uint32_t  snapshot;                /* the same, written by the way; BT_NOTHING: no room */
+    uint64_t *state_have;              /* [n_layers] bytes that have come; behind `have` */
+    uint64_t  n_missing;               /* rows, and layers whose state is not whole */
     uint32_t  position_complete;       /* of abandon */
     bt_status status;
     bt_prefill_report report;
@@ -144,6 +153,7 @@ struct bt_engine {
     size_t      n_eog;
     const bt_tape *tape;
     bt_kv_pool *pool;
+    bt_state_pool *states;             /* NULL: no layer keeps a state */
     bt_placement placement;            /* start NULL: none */
     atomic_uint refs;                  /* owner, requests */
     atomic_ullong next_id;

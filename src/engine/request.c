@@ -30,6 +30,21 @@ static bt_status check_length(const bt_engine *e, const bt_request_options *o, b
     return BT_OK;
 }
 
+static bt_status check_borders(const bt_request_options *o, bt_error *err)
+{
+    if (o->n_borders > BT_BORDERS_MAX) {
+        return bt_fail(err, BT_E_BADINPUT, "%u borders in a prompt; at most %u", o->n_borders,
+                       BT_BORDERS_MAX);
+    }
+    for (uint32_t i = 0; i < o->n_borders; i++) {
+        if (o->borders[i] > o->n_tokens || (i > 0 && o->borders[i] <= o->borders[i - 1])) {
+            return bt_fail(err, BT_E_BADINPUT, "border %u of a prompt of %u tokens is %u, but they "
+                           "must ascend and lie inside", i, o->n_tokens, o->borders[i]);
+        }
+    }
+    return BT_OK;
+}
+
 static bt_status check_options(const bt_engine *e, const bt_request_options *o, bt_error *err)
 {
     for (uint32_t i = 0; i < o->n_tokens; i++) {
@@ -38,6 +53,7 @@ static bt_status check_options(const bt_engine *e, const bt_request_options *o, 
                            "%u", i, o->tokens[i], e->n_vocab);
         }
     }
+    BT_TRY(check_borders(o, err));
     if (o->n_stops > BT_STOPS_MAX) {
         return bt_fail(err, BT_E_BADINPUT, "%u stop strings; at most %u", o->n_stops, BT_STOPS_MAX);
     }
@@ -135,11 +151,16 @@ static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request 
     r->n_pages_max = (r->n_tokens_max + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     r->tokens = bt_alloc_zero(BT_MEM_engine, r->n_tokens_max, sizeof *r->tokens);
     r->pages = bt_alloc_zero(BT_MEM_engine, r->n_pages_max, sizeof *r->pages);
-    if (!r->tokens || !r->pages) {
+    r->borders = bt_alloc_zero(BT_MEM_engine, o->n_borders, sizeof *r->borders);
+    if (!r->tokens || !r->pages || !r->borders) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a request of %u tokens", r->n_tokens_max);
     }
     memcpy(r->tokens, o->tokens, o->n_tokens * sizeof *r->tokens);
     r->n_tokens = o->n_tokens;
+    r->n_borders = o->n_borders;
+    if (o->n_borders > 0) {
+        memcpy(r->borders, o->borders, o->n_borders * sizeof *r->borders);
+    }
     BT_TRY(create_stream(e, o, r, err));
     if (!o->prefill_only) {
         BT_TRY(create_sampler(e, o, r, err));
@@ -157,6 +178,7 @@ static void destroy(bt_request *r)
     bt_ring_done(r);
     bt_free(r->tokens);
     bt_free(r->pages);
+    bt_free(r->borders);
     bt_free(r);
 }
 
@@ -195,6 +217,7 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->where = o->where;
     r->policy = o->policy;
     r->seed = BT_SEED_RANDOM;
+    r->state_slot = BT_NOTHING;
     r->stats.n_prompt = o->n_tokens;
 }
 
@@ -231,6 +254,8 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
 {
     BT_ASSERT(o->n_tokens == 0 || o->tokens);
     BT_ASSERT(o->n_stops == 0 || o->stops);
+    BT_ASSERT(o->n_borders == 0 || o->borders);
+    BT_ASSERT(o->n_cuts == 0 || o->cuts);
     BT_TRY(check_length(e, o, err));
     BT_TRY(check_options(e, o, err));
     bt_request *r = bt_alloc_zero(BT_MEM_engine, 1, sizeof *r);
@@ -303,4 +328,11 @@ void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t positi
 {
     BT_ASSERT(n <= r->n_prompt && position <= r->n_prompt - n);
     bt_kv_rows_export(r->engine->pool, r->pages, layer, position, n, ret_k, ret_v);
+}
+
+void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
+                             void *ret_data)
+{
+    BT_ASSERT(r->has_push && r->state_slot != BT_NOTHING);
+    bt_state_export(r->engine->states, r->state_slot, layer, offset, size, ret_data);
 }

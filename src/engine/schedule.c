@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 enum {
     ROWS_MIN_DECODING = 16,     /* prefill goes on, at least so fast, however slow the device is */
@@ -25,7 +26,8 @@ static void add_part(bt_plan *p, bt_request *r, uint32_t n_rows, bool wants_logi
                             .logit_row = BT_NOTHING };
     p->sequences[p->n_parts] = (bt_step_sequence){ .row_first = p->n_rows, .n_rows = n_rows,
                                                    .position = r->n_done, .pages = r->pages,
-                                                   .n_pages = r->n_pages };
+                                                   .n_pages = r->n_pages,
+                                                   .state_slot = r->state_slot };
     for (uint32_t i = 0; i < n_rows; i++) {
         p->tokens[p->n_rows + i] = r->tokens[r->n_done + i];
         p->positions[p->n_rows + i] = r->n_done + i;
@@ -101,14 +103,18 @@ static uint32_t rows_in(const bt_engine *e, bool decoding, double position, doub
 }
 
 /* Tokens of the prompt that may go into one step at most. */
-static uint32_t rows_wanted(const bt_request *r)
+static uint32_t rows_wanted(const bt_engine *e, const bt_request *r)
 {
-    uint32_t end = r->n_prompt;
+    uint32_t end = bt_state_next_cut(e, r);
+    bool last = r->n_cuts > 0;
     for (uint32_t i = r->n_cuts; i > 0; i--) {
-        end = r->cuts[i - 1] > r->n_done && r->cuts[i - 1] < end ? r->cuts[i - 1] : end;
+        if (r->cuts[i - 1] > r->n_done) {
+            end = r->cuts[i - 1] < end ? r->cuts[i - 1] : end;
+            last = false;
+        }
     }
     const uint32_t n = end - r->n_done;
-    return n < r->n_prefill_chunk ? n : r->n_prefill_chunk;
+    return last || n < r->n_prefill_chunk ? n : r->n_prefill_chunk;
 }
 
 static void plan_prefill(bt_engine *e)
@@ -124,7 +130,7 @@ static void plan_prefill(bt_engine *e)
     for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
         bt_request *r = line[i];
         const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
-        uint32_t n = rows_wanted(r);
+        uint32_t n = rows_wanted(e, r);
         n = n < room ? n : room;
         uint32_t in_time = rows_in(e, decoding, r->n_done, ms, n);
         const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;

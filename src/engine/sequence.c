@@ -9,18 +9,21 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 /* A prompt waits for another that computes the same beginning if that saves this many tokens. */
 enum { FOLLOW_MIN = 2 * BT_KV_PAGE_TOKENS };
 
 /* ---- pages ---- */
 
-static void give_pages(bt_engine *e, bt_request *r)
+/* Pages and state. */
+static void give_memory(bt_engine *e, bt_request *r)
 {
     for (uint32_t i = 0; i < r->n_pages; i++) {
         bt_kv_page_unref(e->pool, r->pages[i]);
     }
     r->n_pages = 0;
+    bt_state_give_slot(e, &r->state_slot);
 }
 
 static uint32_t pages_of(uint32_t n_positions)
@@ -49,39 +52,62 @@ static uint32_t pages_available(const bt_engine *e)
     return bt_kv_pool_total(e->pool) - bt_kv_pool_used(e->pool) + bt_kv_pool_idle(e->pool);
 }
 
-/* The match ends inside a page that others hold: take a copy to write to, or do without it. */
-static void copy_last_page(bt_engine *e, bt_request *r)
+static void drop_pages(bt_engine *e, bt_request *r, uint32_t n_left)
+{
+    while (r->n_pages > n_left) {
+        bt_kv_page_unref(e->pool, r->pages[--r->n_pages]);
+    }
+}
+
+static bool copy_last_page(bt_engine *e, bt_request *r)
 {
     uint32_t *last = &r->pages[r->n_pages - 1];
-    const uint32_t n = r->n_done % BT_KV_PAGE_TOKENS;
-    bool evicted = true;
-    while (evicted) {
-        if (bt_kv_page_make_writable(e->pool, *last, n, last) == BT_OK) {
-            return;
+    do {
+        if (bt_kv_page_make_writable(e->pool, *last, r->n_done % BT_KV_PAGE_TOKENS, last) ==
+            BT_OK) {
+            return true;
         }
-        evicted = bt_kv_prefix_evict(e->prefixes);
+    } while (bt_kv_prefix_evict(e->prefixes));
+    return false;
+}
+
+/* The state of position n, if it is still known: other threads make room for snapshots. */
+static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
+{
+    r->n_done = bt_state_restore(e, r, n);
+    drop_pages(e, r, pages_of(r->n_done));
+}
+
+/* The match may end inside a page that others hold: take a copy to write to, or do without it. */
+static void own_last_page(bt_engine *e, bt_request *r)
+{
+    while (r->n_done % BT_KV_PAGE_TOKENS != 0 && !copy_last_page(e, r)) {
+        begin_at(e, r, r->n_done - r->n_done % BT_KV_PAGE_TOKENS);
     }
-    bt_kv_page_unref(e->pool, *last);
-    r->n_pages--;
-    r->n_done -= n;
 }
 
 /* Shares what the cache has and takes the rest; false, with nothing held, when pages are short. */
-static bool reserve_pages(bt_engine *e, bt_request *r)
+static bool reserve(bt_engine *e, bt_request *r)
 {
+    if (!bt_state_take_slot(e, &r->state_slot)) {
+        return false;
+    }
     bt_cache_share(e, r);
     const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
     const uint32_t n_needed = pages_of(positions_to_begin(r));
     bool fits = n_needed - n_full + headroom(e) <= pages_available(e);
-    if (fits && r->n_done % BT_KV_PAGE_TOKENS != 0 && r->n_done < positions_to_begin(r)) {
-        copy_last_page(e, r);
+    if (fits) {
+        begin_at(e, r, r->n_done);
+    }
+    if (fits && r->n_done < positions_to_begin(r)) {
+        own_last_page(e, r);
     }
     while (fits && r->n_pages < n_needed) {
         fits = bt_cache_take_page(e, &r->pages[r->n_pages]);
         r->n_pages += fits;
     }
     if (!fits) {
-        give_pages(e, r);
+        give_memory(e, r);
         r->n_done = r->n_entered = 0;
     }
     return fits;
@@ -100,23 +126,24 @@ static uint32_t common_beginning(const bt_request *a, const bt_request *b)
 }
 
 /* Whether another sequence is computing a beginning that this prompt could soon share. */
-static bool follows_another(const bt_engine *e, const bt_request *r)
+static bool follows_another(bt_engine *e, const bt_request *r)
 {
     if (r->no_cache) {
         return false;
     }
     uint32_t known = BT_NOTHING;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
-        const bt_request *s = e->active[i];
+        bt_request *s = e->active[i];
         if (!s || s->no_cache || (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_REMOTE)) {
             continue;
         }
-        const uint32_t n = common_beginning(r, s) / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
-        if (n <= s->n_done || n < FOLLOW_MIN) {
+        const uint32_t common = common_beginning(r, s) / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
+        if (common <= s->n_done || common < FOLLOW_MIN) {
             continue;
         }
         known = known == BT_NOTHING ? bt_cache_match(e, r) : known;
-        if (n >= known + FOLLOW_MIN) {
+        if (common >= known + FOLLOW_MIN &&
+            bt_state_shared_up_to(e, s, common) >= known + FOLLOW_MIN) {
             return true;
         }
     }
@@ -179,7 +206,7 @@ void bt_sequences_admit(bt_engine *e)
             at = &r->next;
             continue;
         }
-        if (!reserve_pages(e, r)) {
+        if (!reserve(e, r)) {
             return;                    /* those behind it wait too, else it might wait for ever */
         }
         *at = r->next;
@@ -208,10 +235,11 @@ static void preempt(bt_engine *e, bt_request *r)
     }
     bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
            (unsigned long long)r->id, r->n_done);
-    give_pages(e, r);
+    bt_state_keep(e, r);
+    give_memory(e, r);
     leave_place(e, r);
     r->phase = BT_PHASE_WAITING;
-    r->n_done = r->n_entered = 0;
+    r->n_done = r->n_entered = r->shared_at = 0;
     r->cursor = (bt_kv_prefix_cursor){ 0 };
     bt_request **at = &e->waiting;
     while (*at && (*at)->id < r->id) {
@@ -291,6 +319,7 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
         bt_import_cancel(e, r);
     } else if (finish != BT_FINISH_ERROR) {
         bt_cache_enter_last(e, r);
+        bt_state_keep(e, r);
     }
     leave_place(e, r);
     r->phase = BT_PHASE_ENDED;
@@ -298,7 +327,7 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
     /* Pages of a pushing request are exported until its release. */
     const bool keep = r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire);
     if (!keep) {
-        give_pages(e, r);
+        give_memory(e, r);
     }
     bt_stats_publish(e);               /* who sees END also sees that it is gone */
     put_end(r, finish, stop_index, status, message);
@@ -334,7 +363,7 @@ static void clear_ended(bt_engine *e, bool all)
         bt_request *r = *at;
         if (all || atomic_load_explicit(&r->released, memory_order_acquire)) {
             *at = r->next;
-            give_pages(e, r);
+            give_memory(e, r);
             bt_request_unref(r);
         } else {
             at = &r->next;

@@ -18,6 +18,11 @@ void bt_stats_publish(bt_engine *e)
     s->kv_pages_total = bt_kv_pool_total(e->pool);
     s->kv_pages_cached = bt_kv_pool_idle(e->pool);
     s->kv_token_bytes = bt_kv_token_bytes(e->pool);
+    if (e->states) {
+        s->n_snapshots = bt_snapshot_count(e->states);
+        s->snapshot_bytes = bt_snapshot_bytes(e->states);
+        s->state_bytes = bt_state_bytes(e->states);
+    }
     s->prefill_tokens_per_second = 1000 * bt_pace_prefill_rate(&e->pace);
     s->decode_tokens_per_second = 1000 * bt_pace_decode_rate(&e->pace);
     pthread_mutex_lock(&e->stats_lock);

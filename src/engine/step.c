@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/private.h"
+#include "engine/state.h"
 
 /* ---- while the device runs ---- */
 
@@ -29,7 +30,9 @@ static bt_status run(bt_engine *e, bt_error *err)
         .n_rows = p->n_rows, .tokens = p->tokens, .positions = p->positions,
         .row_sequence = p->row_sequence, .n_sequences = p->n_parts, .sequences = p->sequences,
         .n_logit_rows = p->n_logit_rows, .logit_rows = p->logit_rows,
-        .kv = bt_kv_pool_layout(e->pool), .on_mark = on_mark, .mark_context = e,
+        .kv = bt_kv_pool_layout(e->pool),
+        .state = e->states ? bt_state_pool_layout(e->states) : NULL,
+        .on_mark = on_mark, .mark_context = e,
     };
     return bt_device_run(e->options.device, e->tape, &step, err);
 }
@@ -135,6 +138,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
     bt_request *r = part->request;
     const bool prompt = part->position < r->n_prompt;
     r->n_done += part->n_rows;
+    bt_state_advanced(e, r);
     if (r->has_push) {
         r->push.chunk_done(r->push.context, r->n_done);
     }

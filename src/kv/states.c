@@ -5,6 +5,7 @@
 #include "kv/states.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -15,7 +16,8 @@ enum { ALIGNMENT = 64 };
 
 typedef struct {
     bt_digest tokens;
-    uint32_t  n;                       /* 0: free */
+    uint32_t  n;                       /* 0: free, or reserved */
+    uint32_t  n_pins;                  /* it must stay; a reserved one has one */
     uint64_t  used_at;                 /* of `clock` */
 } snapshot;
 
@@ -26,6 +28,7 @@ struct bt_state_pool {
     uint64_t        state_bytes;       /* without padding */
     uint32_t        n_live;
     bool           *taken;             /* [n_live] */
+    pthread_mutex_t lock;              /* guards all below */
     snapshot       *snapshots;         /* [n_snapshots] slot n_live + index */
     uint32_t        n_snapshots, n_kept;
     uint64_t        clock;
@@ -102,6 +105,7 @@ bt_status bt_state_pool_create(bt_device *device, const bt_state_pool_options *o
         return bt_fail(err, BT_E_NOMEM, "no memory for the pool of recurrent states");
     }
     p->device = device;
+    pthread_mutex_init(&p->lock, NULL);
     bt_status status = lay_out(p, o, err);
     if (status == BT_OK) {
         status = allocate(p, o, err);
@@ -122,12 +126,16 @@ void bt_state_pool_destroy(bt_state_pool *p)
     for (uint32_t i = 0; p->taken && i < p->n_live; i++) {
         BT_ASSERT(!p->taken[i]);
     }
+    for (uint32_t i = 0; p->snapshots && i < p->n_snapshots; i++) {
+        BT_ASSERT(p->snapshots[i].n_pins == 0);
+    }
     if (p->layout.buffer.id != 0) {
         bt_device_buffer_free(p->device, p->layout.buffer);
     }
     bt_free(p->layout.layers);
     bt_free(p->taken);
     bt_free(p->snapshots);
+    pthread_mutex_destroy(&p->lock);
     bt_free(p);
 }
 
@@ -181,7 +189,12 @@ void bt_state_zero(bt_state_pool *p, uint32_t slot)
     memset(slot_at(p, slot), 0, p->layout.slot_bytes);
 }
 
-/* ---- snapshots ---- */
+void bt_state_copy(bt_state_pool *p, uint32_t to, uint32_t from)
+{
+    memcpy(slot_at(p, to), slot_at(p, from), p->layout.slot_bytes);
+}
+
+/* ---- snapshots: the table, under its lock ---- */
 
 static bt_digest digest_of(const uint32_t *tokens, uint32_t n)
 {
@@ -199,11 +212,15 @@ static snapshot *exact(const bt_state_pool *p, const bt_digest *tokens, uint32_t
     return NULL;
 }
 
-static snapshot *least_recent(const bt_state_pool *p)
+/* A free one, else the one used longest ago that nobody holds, emptied; NULL: none. */
+static snapshot *make_room(bt_state_pool *p)
 {
     snapshot *oldest = NULL;
     for (uint32_t i = 0; i < p->n_snapshots; i++) {
         snapshot *s = &p->snapshots[i];
+        if (s->n_pins > 0) {
+            continue;
+        }
         if (s->n == 0) {
             return s;
         }
@@ -211,7 +228,19 @@ static snapshot *least_recent(const bt_state_pool *p)
             oldest = s;
         }
     }
+    if (oldest) {
+        oldest->n = 0;
+        p->n_kept--;
+    }
     return oldest;
+}
+
+static void enter(bt_state_pool *p, snapshot *s, const bt_digest *tokens, uint32_t n)
+{
+    s->tokens = *tokens;
+    s->n = n;
+    s->used_at = ++p->clock;
+    p->n_kept++;
 }
 
 static uint32_t slot_of(const bt_state_pool *p, const snapshot *s)
@@ -219,23 +248,10 @@ static uint32_t slot_of(const bt_state_pool *p, const snapshot *s)
     return p->n_live + (uint32_t)(s - p->snapshots);
 }
 
-bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n)
+static snapshot *snapshot_at(const bt_state_pool *p, uint32_t slot)
 {
-    BT_ASSERT(slot < p->n_live);
-    if (p->n_snapshots == 0 || n == 0) {
-        return false;
-    }
-    const bt_digest digest = digest_of(tokens, n);
-    snapshot *s = exact(p, &digest, n);
-    if (!s) {
-        s = least_recent(p);
-        p->n_kept += s->n == 0;
-        s->tokens = digest;
-        s->n = n;
-        memcpy(slot_at(p, slot_of(p, s)), slot_at(p, slot), p->layout.slot_bytes);
-    }
-    s->used_at = ++p->clock;
-    return true;
+    BT_ASSERT(slot >= p->n_live && slot < p->layout.n_slots);
+    return &p->snapshots[slot - p->n_live];
 }
 
 /* Every kept position at or below n_max is tried, the largest first. */
@@ -262,60 +278,184 @@ static snapshot *longest(const bt_state_pool *p, const uint32_t *tokens, uint32_
     return NULL;
 }
 
-uint32_t bt_snapshot_find(const bt_state_pool *p, const uint32_t *tokens, uint32_t n_max)
+/* ---- snapshots: the doors. States are copied without the lock, under a pin. ---- */
+
+static void unpin(bt_state_pool *p, snapshot *s)
 {
+    pthread_mutex_lock(&p->lock);
+    BT_ASSERT(s->n_pins > 0);
+    s->n_pins--;
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n)
+{
+    BT_ASSERT(slot < p->n_live);
+    if (p->n_snapshots == 0 || n == 0) {
+        return false;
+    }
+    const bt_digest digest = digest_of(tokens, n);
+    pthread_mutex_lock(&p->lock);
+    snapshot *s = exact(p, &digest, n);
+    if (s) {
+        s->used_at = ++p->clock;
+        pthread_mutex_unlock(&p->lock);
+        return true;
+    }
+    s = make_room(p);
+    if (s) {
+        s->n_pins = 1;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (s) {
+        bt_state_copy(p, slot_of(p, s), slot);
+        bt_snapshot_publish(p, slot_of(p, s), tokens, n);
+    }
+    return s != NULL;
+}
+
+uint32_t bt_snapshot_find(bt_state_pool *p, const uint32_t *tokens, uint32_t n_max)
+{
+    pthread_mutex_lock(&p->lock);
     const snapshot *s = longest(p, tokens, n_max);
-    return s ? s->n : 0;
+    const uint32_t n = s ? s->n : 0;
+    pthread_mutex_unlock(&p->lock);
+    return n;
 }
 
 uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, const uint32_t *tokens,
                              uint32_t n_max)
 {
     BT_ASSERT(slot < p->n_live);
+    pthread_mutex_lock(&p->lock);
     snapshot *s = longest(p, tokens, n_max);
+    const uint32_t n = s ? s->n : 0;
+    if (s) {
+        s->used_at = ++p->clock;
+        s->n_pins++;
+    }
+    pthread_mutex_unlock(&p->lock);
     if (!s) {
         bt_state_zero(p, slot);
         return 0;
     }
-    memcpy(slot_at(p, slot), slot_at(p, slot_of(p, s)), p->layout.slot_bytes);
-    s->used_at = ++p->clock;
-    return s->n;
+    bt_state_copy(p, slot, slot_of(p, s));
+    unpin(p, s);
+    return n;
+}
+
+bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot)
+{
+    pthread_mutex_lock(&p->lock);
+    snapshot *s = make_room(p);
+    if (s) {
+        s->n_pins = 1;
+        *ret_slot = slot_of(p, s);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return s != NULL;
+}
+
+void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n)
+{
+    snapshot *s = snapshot_at(p, slot);
+    const bt_digest digest = digest_of(tokens, n);
+    pthread_mutex_lock(&p->lock);
+    BT_ASSERT(s->n == 0 && s->n_pins == 1);
+    s->n_pins = 0;
+    if (n > 0 && !exact(p, &digest, n)) {
+        enter(p, s, &digest, n);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool bt_snapshot_pin(bt_state_pool *p, const uint32_t *tokens, uint32_t n, uint32_t *ret_slot)
+{
+    const bt_digest digest = digest_of(tokens, n);
+    pthread_mutex_lock(&p->lock);
+    snapshot *s = n > 0 ? exact(p, &digest, n) : NULL;
+    if (s) {
+        s->n_pins++;
+        s->used_at = ++p->clock;
+        *ret_slot = slot_of(p, s);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return s != NULL;
+}
+
+void bt_snapshot_unpin(bt_state_pool *p, uint32_t slot)
+{
+    unpin(p, snapshot_at(p, slot));
 }
 
 void bt_snapshot_drop_all(bt_state_pool *p)
 {
+    pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < p->n_snapshots; i++) {
-        p->snapshots[i] = (snapshot){ 0 };
+        snapshot *s = &p->snapshots[i];
+        if (s->n > 0 && s->n_pins == 0) {
+            *s = (snapshot){ 0 };
+            p->n_kept--;
+        }
     }
-    p->n_kept = 0;
+    pthread_mutex_unlock(&p->lock);
 }
 
-uint32_t bt_snapshot_count(const bt_state_pool *p)
+uint32_t bt_snapshot_count(bt_state_pool *p)
 {
-    return p->n_kept;
+    pthread_mutex_lock(&p->lock);
+    const uint32_t n = p->n_kept;
+    pthread_mutex_unlock(&p->lock);
+    return n;
 }
 
-uint64_t bt_snapshot_bytes(const bt_state_pool *p)
+uint64_t bt_snapshot_bytes(bt_state_pool *p)
 {
-    return p->n_kept * p->layout.slot_bytes;
+    return bt_snapshot_count(p) * p->layout.slot_bytes;
 }
 
 /* ---- canonical layout ---- */
 
-void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, const void *from)
+/* Where a range of the canonical layout lies in a slot: at most two parts, since the convolution
+ * and the matrices are aligned apart there. */
+typedef struct { uint64_t at, from, size; } part;
+
+static uint32_t split(const bt_state_layer *y, uint64_t offset, uint64_t size, part ret[2])
 {
-    const bt_state_layer *y = &p->layout.layers[layer];
-    const uint8_t *bytes = from;
-    BT_ASSERT(layer < p->layout.n_layers);
-    memcpy(slot_at(p, slot) + y->conv_offset, bytes, conv_bytes(y));
-    memcpy(slot_at(p, slot) + y->delta_offset, bytes + conv_bytes(y), delta_bytes(y));
+    const uint64_t conv = conv_bytes(y);
+    uint32_t n = 0;
+    BT_ASSERT(size <= conv + delta_bytes(y) && offset <= conv + delta_bytes(y) - size);
+    if (offset < conv && size > 0) {
+        const uint64_t most = conv - offset;
+        ret[n++] = (part){ .at = y->conv_offset + offset, .size = size < most ? size : most };
+    }
+    if (offset + size > conv) {
+        const uint64_t first = offset > conv ? offset : conv;
+        ret[n++] = (part){ .at = y->delta_offset + (first - conv), .from = first - offset,
+                           .size = offset + size - first };
+    }
+    return n;
 }
 
-void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, void *to)
+void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                     uint64_t size, const void *from)
 {
-    const bt_state_layer *y = &p->layout.layers[layer];
-    uint8_t *bytes = to;
+    part parts[2];
     BT_ASSERT(layer < p->layout.n_layers);
-    memcpy(bytes, slot_at(p, slot) + y->conv_offset, conv_bytes(y));
-    memcpy(bytes + conv_bytes(y), slot_at(p, slot) + y->delta_offset, delta_bytes(y));
+    const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(slot_at(p, slot) + parts[i].at, (const uint8_t *)from + parts[i].from,
+               parts[i].size);
+    }
+}
+
+void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                     uint64_t size, void *to)
+{
+    part parts[2];
+    BT_ASSERT(layer < p->layout.n_layers);
+    const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy((uint8_t *)to + parts[i].from, slot_at(p, slot) + parts[i].at, parts[i].size);
+    }
 }

@@ -7,8 +7,10 @@
  * known by the tokens that led to it.
  *
  * Lifetime: create to destroy; borrows the device.
- * Threads:  owned by the engine thread; import and export of a slot that is reserved for a stream
- *           may be called from any thread, as in kv/pages.h.
+ * Threads:  slots belong to the engine thread, and so does what a sequence does with snapshots
+ *           (keep, find, restore, drop_all). A slot that was reserved or pinned, or that the engine
+ *           has set aside for a stream, may be imported to and exported from by one other thread;
+ *           reserve, publish, pin, unpin and the counts may be called from any.
  * Failure:  create and take. Nothing allocates after create.
  */
 #ifndef BT_KV_STATES_H
@@ -42,21 +44,35 @@ BT_MUST_CHECK bt_status bt_state_take(bt_state_pool *p, uint32_t *ret_slot);
 void bt_state_give(bt_state_pool *p, uint32_t slot);
 void bt_state_zero(bt_state_pool *p, uint32_t slot);    /* as before the first token */
 
+/* `to` becomes what `from` is. */
+void bt_state_copy(bt_state_pool *p, uint32_t to, uint32_t from);
+
 /* Keeps a copy of `slot` as the state after tokens[0, n), in place of the one used least recently
- * when room is short. False when snapshots are off. */
+ * when room is short. False when there is no room at all. */
 bool     bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n);
 /* The largest n <= n_max at which a snapshot of these tokens is kept; 0: none. */
-uint32_t bt_snapshot_find(const bt_state_pool *p, const uint32_t *tokens, uint32_t n_max);
+uint32_t bt_snapshot_find(bt_state_pool *p, const uint32_t *tokens, uint32_t n_max);
 /* Puts that snapshot's state into `slot` and returns its n; 0: none, and `slot` is zeroed. */
 uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, const uint32_t *tokens,
                              uint32_t n_max);
-void     bt_snapshot_drop_all(bt_state_pool *p);
-uint32_t bt_snapshot_count(const bt_state_pool *p);
-uint64_t bt_snapshot_bytes(const bt_state_pool *p);     /* in use; at most snapshot_bytes_max */
+void     bt_snapshot_drop_all(bt_state_pool *p);        /* but those reserved or pinned */
+uint32_t bt_snapshot_count(bt_state_pool *p);
+uint64_t bt_snapshot_bytes(bt_state_pool *p);           /* in use; at most snapshot_bytes_max */
 
-/* One layer's state in the canonical layout: convolution rows, oldest first, then per head the
- * matrix as [dv][dk]. bt_state_layer_bytes() bytes. */
-void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, const void *from);
-void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, void *to);
+/* A snapshot from elsewhere: reserve its slot, import all layers, publish it as the state after
+ * tokens[0, n); n = 0 gives the slot back. False when there is no room. */
+bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot);
+void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n);
+/* A snapshot to be exported: pinned, it stays until it is unpinned. False when there is none at
+ * exactly n. */
+bool bt_snapshot_pin(bt_state_pool *p, const uint32_t *tokens, uint32_t n, uint32_t *ret_slot);
+void bt_snapshot_unpin(bt_state_pool *p, uint32_t slot);
+
+/* Bytes [offset, offset + size) of one layer's state in the canonical layout: convolution rows,
+ * oldest first, then per head the matrix as [dv][dk]; bt_state_layer_bytes() bytes in all. */
+void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                     uint64_t size, const void *from);
+void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                     uint64_t size, void *to);
 
 #endif

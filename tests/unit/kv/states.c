@@ -64,7 +64,11 @@ static void fill(bt_state_pool *p, uint32_t slot, float mark)
         for (size_t i = 0; i < n; i++) {
             values[i] = mark + (float)layer * 100 + (float)i;
         }
-        bt_state_import(p, slot, layer, values);
+        /* In parts of odd sizes, as a wire brings them: some cross from the rows to the matrix. */
+        for (uint64_t at = 0, all = n * sizeof(float), size; at < all; at += size) {
+            size = all - at < 13 ? all - at : 13;
+            bt_state_import(p, slot, layer, at, size, (const char *)values + at);
+        }
     }
 }
 
@@ -74,7 +78,10 @@ static int holds(bt_state_pool *p, uint32_t slot, float mark)
     int equal = 1;
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         const size_t n = bt_state_layer_bytes(p, layer) / sizeof(float);
-        bt_state_export(p, slot, layer, values);
+        for (uint64_t at = 0, all = n * sizeof(float), size; at < all; at += size) {
+            size = all - at < 11 ? all - at : 11;
+            bt_state_export(p, slot, layer, at, size, (char *)values + at);
+        }
         for (size_t i = 0; i < n; i++) {
             const float want = mark == 0 ? 0 : mark + (float)layer * 100 + (float)i;
             equal = equal && values[i] == want;
@@ -210,6 +217,54 @@ static void without_room_nothing_is_kept(void **state)
     bt_state_pool_destroy(p);
 }
 
+static void one_from_elsewhere_counts_when_it_is_published(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    const uint32_t tokens[3] = { 1, 2, 3 };
+    uint32_t slot = UINT32_MAX, mine = take(p);
+    assert_true(bt_snapshot_reserve(p, &slot));
+    fill(p, slot, 3000);
+    assert_int_equal(bt_snapshot_find(p, tokens, 3), 0);
+    bt_snapshot_drop_all(p);                              /* leaves what is being written */
+    bt_snapshot_publish(p, slot, tokens, 3);
+    assert_int_equal(bt_snapshot_restore(p, mine, tokens, 3), 3);
+    assert_true(holds(p, mine, 3000));
+
+    assert_true(bt_snapshot_reserve(p, &slot));           /* given up: nothing is known of it */
+    bt_snapshot_publish(p, slot, tokens, 0);
+    assert_int_equal(bt_snapshot_count(p), 1);
+    bt_state_give(p, mine);
+}
+
+static void a_pinned_one_stays(void **state)
+{
+    bt_state_pool *p = ((fixture *)*state)->pool;
+    const uint32_t mine = take(p);
+    uint32_t pinned = UINT32_MAX, other, slots[KEPT], zero = 0;
+    fill(p, mine, 500);
+    assert_true(bt_snapshot_keep(p, mine, &zero, 1));
+    assert_false(bt_snapshot_pin(p, &zero, 0, &other));
+    assert_true(bt_snapshot_pin(p, &zero, 1, &pinned));
+    fill(p, mine, 600);
+    for (uint32_t token = 1; token < 3 * KEPT; token++) {
+        assert_true(bt_snapshot_keep(p, mine, &token, 1));
+    }
+    assert_int_equal(bt_snapshot_find(p, &zero, 1), 1);
+    assert_true(holds(p, pinned, 500));
+    for (uint32_t i = 0; i < KEPT - 1; i++) {             /* all others reserved: no room is left */
+        assert_true(bt_snapshot_reserve(p, &slots[i]));
+    }
+    assert_false(bt_snapshot_reserve(p, &other));
+    assert_false(bt_snapshot_keep(p, mine, (const uint32_t[]){ 99 }, 1));
+    for (uint32_t i = 0; i < KEPT - 1; i++) {
+        bt_snapshot_publish(p, slots[i], &zero, 0);
+    }
+    bt_snapshot_unpin(p, pinned);
+    bt_snapshot_drop_all(p);
+    assert_int_equal(bt_snapshot_count(p), 0);
+    bt_state_give(p, mine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +273,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_tokens_find_nothing, start, finish),
         cmocka_unit_test_setup_teardown(random_turns_agree_with_a_list, start, finish),
         cmocka_unit_test_setup_teardown(the_one_used_least_recently_goes_first, start, finish),
+        cmocka_unit_test_setup_teardown(one_from_elsewhere_counts_when_it_is_published, start,
+                                        finish),
+        cmocka_unit_test_setup_teardown(a_pinned_one_stays, start, finish),
         cmocka_unit_test_setup_teardown(without_room_nothing_is_kept, start, finish),
     };
     return cmocka_run_group_tests_name("kv/states", tests, NULL, NULL);

@@ -141,7 +141,7 @@ static void keep_rows(const runner *r, outcome *o)
     }
     for (uint32_t i = 0; i < TINY_LAYERS && state > 0; i++) {
         if (bt_state_layer_bytes(r->states, i) > 0) {
-            bt_state_export(r->states, 0, i, o->rows + at);
+            bt_state_export(r->states, 0, i, 0, bt_state_layer_bytes(r->states, i), o->rows + at);
         }
         at += bt_state_layer_bytes(r->states, i);
     }

@@ -1,0 +1,208 @@
+/* Recurrent states, as sequences use them. A sequence holds one slot from admission to its end. Its
+ * state stands at n_done always: a step moves both, and one that fails ends the sequence.
+ *
+ * Snapshots are what makes a prefix reusable, so where they are taken decides what a later prompt
+ * has to compute again:
+ *   - every snapshot_every positions, in prompt and answer;
+ *   - at borders that the client names (before a message, before the generation prompt);
+ *   - one position before the end of a long prompt without borders, for whoever asks it again;
+ *   - where a prompt that waits parts from this one (sequence.c);
+ *   - at the end of a sequence, or when it loses its place.
+ * A step has to end at such a position, and an additional step reads all weights once more; hence
+ * borders that follow each other closely count as one, and short prompts are not cut at all. */
+#include "base/check.h"
+#include "engine/state.h"
+
+enum {
+    BORDER_GAP = 32,           /* tokens between the last snapshot and a border that gets one */
+    LAST_MIN = 256             /* new tokens that a prompt without borders has at least to be cut */
+};
+
+bt_status bt_states_create(bt_engine *e, bt_error *err)
+{
+    const bt_model_config *config = bt_model_config_of(e->options.model);
+    if (!bt_model_has_state(config)) {
+        return BT_OK;
+    }
+    bt_state_layer layers[BT_LAYERS_MAX];
+    for (uint32_t i = 0; i < config->n_layers; i++) {
+        bt_model_state_layer(config, i, &layers[i]);
+    }
+    /* Two per sequence: one that comes from elsewhere must not touch the one it would replace, and
+     * a pushed prompt keeps its own until the last byte has left. Untouched ones cost nothing. */
+    const bt_state_pool_options o = {
+        .n_layers = config->n_layers, .layers = layers, .n_live = 2 * e->options.n_parallel,
+        .snapshot_bytes_max = e->options.snapshot_bytes,
+    };
+    return bt_state_pool_create(e->options.device, &o, &e->states, err);
+}
+
+bool bt_state_take_slot(bt_engine *e, uint32_t *ret_slot)
+{
+    *ret_slot = BT_NOTHING;
+    return !e->states || bt_state_take(e->states, ret_slot) == BT_OK;
+}
+
+void bt_state_give_slot(bt_engine *e, uint32_t *slot)
+{
+    if (*slot != BT_NOTHING) {
+        bt_state_give(e->states, *slot);
+        *slot = BT_NOTHING;
+    }
+}
+
+uint32_t bt_state_usable(const bt_engine *e, const bt_request *r, uint32_t n)
+{
+    return e->states ? bt_snapshot_find(e->states, r->tokens, n) : n;
+}
+
+uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n)
+{
+    if (!e->states) {
+        return n;
+    }
+    r->snapshot_at = bt_snapshot_restore(e->states, r->state_slot, r->tokens, n);
+    return r->snapshot_at;
+}
+
+/* ---- where ---- */
+
+static bool keeps(const bt_engine *e, const bt_request *r)
+{
+    return e->states && !r->no_cache &&
+           e->options.snapshot_bytes >= bt_state_pool_layout(e->states)->slot_bytes;
+}
+
+/* A border close behind a snapshot gets none, except where somebody elsewhere asked for it. */
+static uint32_t next_border(const bt_request *r)
+{
+    const uint32_t least = r->has_push || r->snapshot_at == 0 ? r->n_done + 1
+                                                              : r->snapshot_at + BORDER_GAP;
+    for (uint32_t i = 0; i < r->n_borders; i++) {
+        if (r->borders[i] > r->n_done && r->borders[i] >= least) {
+            return r->borders[i];
+        }
+    }
+    return BT_NOTHING;
+}
+
+/* The position before the last, if nothing better is near. */
+static uint32_t last_position(const bt_request *r)
+{
+    const bool wanted = r->n_borders == 0 && !r->prefill_only &&
+                        r->n_prompt > r->snapshot_at + LAST_MIN && r->n_prompt - 1 > r->n_done;
+    return wanted ? r->n_prompt - 1 : BT_NOTHING;
+}
+
+uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r)
+{
+    if (!keeps(e, r)) {
+        return r->n_prompt;
+    }
+    const uint32_t every = e->options.snapshot_every;
+    const uint32_t candidates[] = {
+        r->n_done > BT_NOTHING - every ? BT_NOTHING : (r->n_done / every + 1) * every,
+        next_border(r), last_position(r), r->shared_at > r->n_done ? r->shared_at : BT_NOTHING,
+    };
+    uint32_t cut = r->n_prompt;
+    for (size_t i = 0; i < BT_LEN(candidates); i++) {
+        cut = candidates[i] < cut ? candidates[i] : cut;
+    }
+    return cut;
+}
+
+uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n)
+{
+    if (!e->states) {
+        return n;
+    }
+    if (!keeps(e, r)) {
+        return 0;
+    }
+    if (r->phase == BT_PHASE_REMOTE) {           /* its state comes with the last row */
+        return r->n_prompt - 1 <= n ? r->n_prompt - 1 : 0;
+    }
+    if (n > r->n_done) {
+        r->shared_at = n;
+    }
+    return n;
+}
+
+/* ---- keeping ---- */
+
+void bt_state_keep(bt_engine *e, bt_request *r)
+{
+    if (keeps(e, r) && r->state_slot != BT_NOTHING && r->n_done > 0 &&
+        bt_snapshot_keep(e->states, r->state_slot, r->tokens, r->n_done)) {
+        r->snapshot_at = r->n_done;
+    }
+}
+
+static bool is_border(const bt_request *r, uint32_t position)
+{
+    for (uint32_t i = 0; i < r->n_borders; i++) {
+        if (r->borders[i] == position) {
+            return r->has_push || r->snapshot_at == 0 || position >= r->snapshot_at + BORDER_GAP;
+        }
+    }
+    return false;
+}
+
+void bt_state_advanced(bt_engine *e, bt_request *r)
+{
+    if (!keeps(e, r)) {
+        return;
+    }
+    const uint32_t n = r->n_done;
+    const bool before_last = n + 1 == r->n_prompt && r->n_borders == 0 && !r->prefill_only &&
+                             r->n_prompt > r->snapshot_at + LAST_MIN;
+    if (n % e->options.snapshot_every == 0 || n == r->shared_at || before_last ||
+        (n < r->n_prompt && is_border(r, n))) {
+        bt_state_keep(e, r);
+    }
+}
+
+/* ---- from and to elsewhere ---- */
+
+uint64_t bt_engine_state_layer_bytes(const bt_engine *e, uint32_t layer)
+{
+    return e->states ? bt_state_layer_bytes(e->states, layer) : 0;
+}
+
+uint64_t bt_engine_state_bytes(const bt_engine *e)
+{
+    return e->states ? bt_state_bytes(e->states) : 0;
+}
+
+bool bt_engine_snapshot_pin(bt_engine *e, const uint32_t *tokens, uint32_t n,
+                            uint32_t *ret_snapshot)
+{
+    return e->states && bt_snapshot_pin(e->states, tokens, n, ret_snapshot);
+}
+
+void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t layer,
+                               uint64_t offset, uint64_t size, void *ret_data)
+{
+    bt_state_export(e->states, snapshot, layer, offset, size, ret_data);
+}
+
+void bt_engine_snapshot_unpin(bt_engine *e, uint32_t snapshot)
+{
+    bt_snapshot_unpin(e->states, snapshot);
+}
+
+bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret_snapshot)
+{
+    return e->states && bt_snapshot_reserve(e->states, ret_snapshot);
+}
+
+void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, uint64_t offset,
+                              uint64_t size, const void *data)
+{
+    bt_state_import(e->states, snapshot, layer, offset, size, data);
+}
+
+void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, const uint32_t *tokens, uint32_t n)
+{
+    bt_snapshot_publish(e->states, snapshot, tokens, n);
+}

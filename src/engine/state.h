@@ -1,0 +1,29 @@
+/* engine/state.h - recurrent states, as the files of the engine use them.
+ *
+ * state.c says where snapshots are taken. Where the model keeps no states, all of it does nothing
+ * and says yes.
+ *
+ * Threads: the engine's. Failure: create only.
+ */
+#ifndef BT_ENGINE_STATE_H
+#define BT_ENGINE_STATE_H
+
+#include "engine/private.h"
+#include "engine/snapshots.h"
+
+bt_status bt_states_create(bt_engine *e, bt_error *err);
+bool bt_state_take_slot(bt_engine *e, uint32_t *ret_slot);
+void bt_state_give_slot(bt_engine *e, uint32_t *slot);      /* BT_NOTHING is fine; becomes that */
+/* How much of a known beginning of n tokens can be used. */
+uint32_t bt_state_usable(const bt_engine *e, const bt_request *r, uint32_t n);
+/* The state becomes the one at the last known position up to n; gives that position. */
+uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n);
+/* Where r's next step has to end at the latest: at most n_prompt. */
+uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r);
+/* How much of its first n tokens r, which is being prefilled, will leave for others; r is cut
+ * there for them. */
+uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n);
+void bt_state_advanced(bt_engine *e, bt_request *r);   /* n_done is new: a snapshot, if it is due */
+void bt_state_keep(bt_engine *e, bt_request *r);       /* a snapshot at n_done */
+
+#endif

@@ -1,0 +1,299 @@
+/* Recurrent states: what a later prompt has to compute again, and that it computes it right. The
+ * measure of "right" is the same prompt without any cache, bit by bit. */
+#include <pthread.h>
+
+#include "unit/engine/machine.h"
+
+#include "engine/snapshots.h"
+
+static const char *const hybrids[] = { "hf-qwen35", "hf-qwen35-r3-i2", "hf-qwen35moe",
+                                       "hf-qwen3next" };
+
+typedef struct {
+    const uint32_t *borders;
+    uint32_t        n_borders, n_predict;
+    bool            no_cache;
+} way;
+
+static bt_request *submit_way(const machine *m, const uint32_t *prompt, uint32_t n, way w)
+{
+    bt_request_options o = bt_request_defaults();
+    bt_request *r = NULL;
+    o.tokens = prompt;
+    o.n_tokens = n;
+    o.borders = w.borders;
+    o.n_borders = w.n_borders;
+    o.n_predict = PREDICT;
+    o.ignore_eog = o.want_logprobs = true;
+    o.no_cache = w.no_cache;
+    o.sampling.temperature = 0;
+    must(bt_engine_submit(m->engine, &o, &r, &err));
+    return r;
+}
+
+static answer ask_way(const machine *m, const uint32_t *prompt, uint32_t n, way w)
+{
+    answer a;
+    finish(submit_way(m, prompt, n, w), &a);
+    return a;
+}
+
+/* The answer is the one without a cache; gives how many tokens were evaluated. */
+static uint32_t check(const machine *m, const uint32_t *prompt, uint32_t n, way w)
+{
+    const answer got = ask_way(m, prompt, n, w);
+    const answer want = ask_way(m, prompt, n, (way){ .no_cache = true });
+    assert_memory_equal(got.tokens, want.tokens, sizeof got.tokens);
+    assert_memory_equal(got.logprobs, want.logprobs, sizeof got.logprobs);
+    return n - got.stats.n_cached;
+}
+
+static machine open_small(const char *name, uint64_t snapshots)
+{
+    machine m = open_machine_with(name, 1, 64, false, 1024, 0);
+    const uint64_t bytes = bt_engine_state_bytes(m.engine);
+    close_machine(&m);
+    /* Slots are a little larger than what they hold. */
+    return open_machine_with(name, 1, 64, false, 1024, snapshots * (bytes + bytes / 8 + 4096));
+}
+
+/* A conversation: system and question 0 up to `border`, generation prompt up to `n`. */
+static void turns_of_a_conversation(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(hybrids); i++) {
+        machine m = open_machine_with(hybrids[i], 1, 64, false, 1024, 64u << 20);
+        uint32_t prompt[PROMPT_MAX], other[PROMPT_MAX];
+        const uint32_t borders[] = { 60, 144 }, n = 150;
+        const way w = { .borders = borders, .n_borders = 2 };
+        make_prompt(&m, 5, PROMPT_MAX, prompt);
+        assert_int_equal(check(&m, prompt, n, w), n);            /* nothing is known */
+        assert_int_equal(check(&m, prompt, n, w), n - 144);      /* regenerate */
+
+        memcpy(other, prompt, sizeof prompt);                     /* edited last message */
+        other[100] ^= 1;
+        assert_int_equal(check(&m, other, n, w), n - 60);
+
+        const answer a = ask_way(&m, prompt, n, w);               /* second turn */
+        for (uint32_t k = 0; k + 1 < PREDICT; k++) {
+            prompt[n + k] = a.tokens[k];
+        }
+        const uint32_t second[] = { 60, 144, 195 };
+        const way w2 = { .borders = second, .n_borders = 3 };
+        assert_int_equal(check(&m, prompt, 200, w2), 200 - (n + PREDICT - 1));
+
+        other[100] ^= 1;                                          /* the answer is left out */
+        other[146] ^= 1;
+        assert_int_equal(check(&m, other, 170, w), 170 - 144);
+        close_machine(&m);
+    }
+}
+
+static void without_borders_at_most_an_interval(void **state)
+{
+    (void)state;
+    machine m = open_machine(hybrids[0], 1, 64, false);
+    uint32_t prompt[PROMPT_MAX];
+    for (uint32_t n = 40; n < 290; n += 23) {
+        make_prompt(&m, n, n, prompt);
+        assert_int_equal(check(&m, prompt, n, (way){ 0 }), n);
+        assert_true(check(&m, prompt, n, (way){ 0 }) <= SNAPSHOT_EVERY);
+        prompt[n - 1] ^= 1;
+        assert_true(check(&m, prompt, n, (way){ 0 }) <= SNAPSHOT_EVERY);
+    }
+    close_machine(&m);
+    m = open_machine_with(hybrids[0], 1, 64, false, 1024, 64u << 20);
+    make_prompt(&m, 1, 290, prompt);                              /* long: cut before its end */
+    assert_int_equal(check(&m, prompt, 290, (way){ 0 }), 290);
+    assert_int_equal(check(&m, prompt, 290, (way){ 0 }), 1);
+    close_machine(&m);
+}
+
+static void snapshots_stay_under_their_limit(void **state)
+{
+    (void)state;
+    machine m = open_small(hybrids[0], 3);
+    uint32_t prompt[PROMPT_MAX];
+    bt_engine_stats stats;
+    const uint32_t border = 64;
+    for (uint32_t k = 0; k < 12; k++) {
+        make_prompt(&m, k, 100, prompt);
+        check(&m, prompt, 100, (way){ .borders = &border, .n_borders = 1 });
+        bt_engine_stats_get(m.engine, &stats);
+        assert_true(stats.snapshot_bytes <= bt_engine_options_of(m.engine)->snapshot_bytes);
+        assert_in_range(stats.n_snapshots, 1, 3);
+    }
+    assert_int_equal(check(&m, prompt, 100, (way){ .borders = &border, .n_borders = 1 }), 36);
+    make_prompt(&m, 0, 100, prompt);                              /* long gone */
+    assert_int_equal(check(&m, prompt, 100, (way){ 0 }), 100);
+    close_machine(&m);
+
+    m = open_small(hybrids[0], 0);                                /* none at all: right, not fast */
+    assert_int_equal(check(&m, prompt, 100, (way){ 0 }), 100);
+    assert_int_equal(check(&m, prompt, 100, (way){ 0 }), 100);
+    close_machine(&m);
+}
+
+/* Choices of one prompt: one computes, the others fork from its state and never touch it. */
+static void forks_copy_the_state(void **state)
+{
+    (void)state;
+    enum { CHOICES = 4, N = 200 };
+    for (size_t i = 0; i < BT_LEN(hybrids); i++) {
+        machine m = open_machine_with(hybrids[i], 1, 64, false, 1024, 64u << 20);
+        uint32_t prompt[PROMPT_MAX];
+        bt_request *r[CHOICES];
+        answer a[CHOICES];
+        make_prompt(&m, 77, N, prompt);
+        for (uint32_t k = 0; k < CHOICES; k++) {
+            prompt[N - 1] = k + 1;                                /* they part at the last token */
+            r[k] = submit_way(&m, prompt, N, (way){ 0 });
+        }
+        uint32_t evaluated = 0;
+        for (uint32_t k = 0; k < CHOICES; k++) {
+            finish(r[k], &a[k]);
+            evaluated += N - a[k].stats.n_cached;
+        }
+        assert_true(evaluated <= N + (CHOICES - 1) * 2 * BT_KV_PAGE_TOKENS);
+        for (uint32_t k = 0; k < CHOICES; k++) {
+            prompt[N - 1] = k + 1;
+            const answer want = ask_way(&m, prompt, N, (way){ .no_cache = true });
+            assert_memory_equal(a[k].logprobs, want.logprobs, sizeof want.logprobs);
+        }
+        close_machine(&m);
+    }
+}
+
+/* Cancelled anywhere, a prompt leaves nothing wrong behind, and what it has done is not lost. */
+static void a_cancelled_prompt_leaves_a_sound_state(void **state)
+{
+    (void)state;
+    machine m = open_machine(hybrids[0], 1, 16, false);
+    uint32_t prompt[PROMPT_MAX];
+    make_prompt(&m, 3, 280, prompt);
+    for (uint32_t k = 0; k < 30; k++) {
+        prompt[k] ^= 1;
+        bt_event event = { 0 };
+        bt_request *r = submit_way(&m, prompt, 280, (way){ 0 });
+        while (event.kind != BT_EVENT_END && !(event.kind == BT_EVENT_PROGRESS &&
+                                               event.n_done > 9 * k)) {
+            assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        }
+        bt_request_release(r);
+        assert_true(check(&m, prompt, 280, (way){ 0 }) < 280 - (event.n_done < 16 ? 0 : 15));
+    }
+    close_machine(&m);
+}
+
+/* ---- a state that is on its way ---- */
+
+typedef struct {
+    machine  *m;
+    uint64_t  ticket;
+    uint32_t  first;
+    int       stage;               /* how much of the state comes before it is given up */
+    pthread_t thread;
+} liar;
+
+static void *lie(void *context)
+{
+    liar *l = context;
+    uint8_t part[64];
+    memset(part, 0x7f, sizeof part);
+    bt_engine *e = l->m->engine;
+    uint32_t layer = 0;
+    while (bt_engine_state_layer_bytes(e, layer) == 0) {
+        layer++;
+    }
+    const uint64_t all = bt_engine_state_layer_bytes(e, layer);
+    if (l->stage > 0) {
+        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, 0, sizeof part, part), BT_OK);
+    }
+    if (l->stage > 1) {            /* repeated, beyond the end, of a layer without, empty */
+        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, 0, sizeof part, part),
+                         BT_E_BADINPUT);
+        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, all, part),
+                         BT_E_BADINPUT);
+        assert_int_equal(bt_engine_import_state(e, l->ticket, 9999, 0, sizeof part, part),
+                         BT_E_BADINPUT);
+        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, 0, part),
+                         BT_E_BADINPUT);
+    }
+    const bt_prefill_report report = { .place = BT_PREFILL_REMOTE, .worker = "liar" };
+    if (l->stage == 3) {           /* a commit that says too much */
+        bt_engine_import_commit(e, l->ticket, &report);
+    } else {
+        bt_engine_import_abandon(e, l->ticket, l->first + 40, &report, BT_E_LOST);
+    }
+    assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, 4, part),
+                     BT_E_CANCELLED);
+    return NULL;
+}
+
+static bool start_lying(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+{
+    liar *l = context;
+    (void)report;
+    if (job->where == BT_WHERE_LOCAL) {
+        return false;
+    }
+    l->ticket = job->ticket;
+    l->first = job->position_first;
+    return pthread_create(&l->thread, NULL, lie, l) == 0;
+}
+
+static void ignore_cancel(void *context, uint64_t ticket)
+{
+    (void)context;
+    (void)ticket;
+}
+
+static void what_was_not_committed_changes_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BT_LEN(hybrids); i++) {
+        machine m = open_machine(hybrids[i], 1, 64, false);
+        uint32_t prompt[PROMPT_MAX];
+        liar l = { .m = &m };
+        const bt_placement placement = { .context = &l, .start = start_lying,
+                                         .cancel = ignore_cancel };
+        bt_engine_set_placement(m.engine, &placement);
+        for (l.stage = 0; l.stage < 4; l.stage++) {
+            for (uint32_t n = 3; n < 250; n += 81) {
+                make_prompt(&m, 40 + (uint32_t)l.stage, n, prompt);
+                bt_request_options o = bt_request_defaults();
+                bt_request *r = NULL;
+                answer here, there;
+                o.tokens = prompt;
+                o.n_tokens = n;
+                o.n_predict = PREDICT;
+                o.ignore_eog = o.want_logprobs = true;
+                o.sampling.temperature = 0;
+                must(bt_engine_submit(m.engine, &o, &r, &err));
+                finish(r, &there);
+                pthread_join(l.thread, NULL);
+                assert_true(there.stats.prefill.place != BT_PREFILL_REMOTE);
+                assert_int_equal(there.stats.prefill.n_remote, 0);
+                o.no_cache = true;
+                o.where = BT_WHERE_LOCAL;
+                must(bt_engine_submit(m.engine, &o, &r, &err));
+                finish(r, &here);
+                assert_memory_equal(here.logprobs, there.logprobs, sizeof here.logprobs);
+            }
+        }
+        close_machine(&m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns_of_a_conversation),
+        cmocka_unit_test(without_borders_at_most_an_interval),
+        cmocka_unit_test(snapshots_stay_under_their_limit),
+        cmocka_unit_test(forks_copy_the_state),
+        cmocka_unit_test(a_cancelled_prompt_leaves_a_sound_state),
+        cmocka_unit_test(what_was_not_committed_changes_nothing),
+    };
+    return cmocka_run_group_tests_name("engine/states", tests, NULL, NULL);
+}
