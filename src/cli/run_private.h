@@ -17,7 +17,8 @@ typedef struct {
     const char *prompt, *tokens, *file, *system, *chat_template, *stop;
     bool        chat, raw, special, json, quiet, ignore_eos;
     int32_t     n_predict;
-    uint32_t    n_ctx, n_parallel, n_batch, chunk;
+    uint32_t    n_ctx, n_parallel, n_batch, chunk, snapshot_every;
+    uint64_t    snapshot_bytes;
     const char *type_k, *type_v;
     const char *workers, *min_tokens, *policy, *key_file;
     uint32_t    n_prefill, n_prefill_chunk;

@@ -9,6 +9,10 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 
+/* Defaults of --snapshot-every and --snapshot-bytes. */
+#define BT_SNAPSHOT_EVERY 1024u
+#define BT_SNAPSHOT_BYTES (UINT64_C(2) << 30)
+
 typedef struct {
     const char *model;             /* -m */
     uint32_t    n_threads;         /* -t; 0: all cores */

@@ -100,6 +100,11 @@ static const bt_option context_table[] = {
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
       "type of cached values (default: f16)", false },
+    { "Context", "--snapshot-every", "N", "SNAPSHOT_EVERY", BT_OPT_U32, AT(snapshot_every),
+      "models with recurrent layers: keep the state each so many tokens (default: 1024)", false, 1,
+      BT_CONTEXT_MAX },
+    { "Context", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
+      "memory for kept states at most; 0: keep none (default: 2G)", false },
     { 0 }
 };
 
@@ -128,7 +133,8 @@ static bt_status open_engine(bt_run_session *s, bt_error *err)
     const bt_run_verb_options *o = s->o;
     const bt_engine_options engine = {
         .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
-        .n_parallel = o->n_parallel,
+        .n_parallel = o->n_parallel, .snapshot_every = o->snapshot_every,
+        .snapshot_bytes = o->snapshot_bytes,
         .n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v),
         .n_batch = o->n_batch, .n_prefill_chunk = o->chunk, .type_k = s->type_k,
         .type_v = s->type_v, .queue_max = 1,
@@ -423,7 +429,8 @@ static int run(const void *given, int n_rest, char **rest)
 }
 
 static const bt_run_verb_options defaults = {
-    .n_predict = -1, .n_parallel = 1, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .n_predict = -1, .n_parallel = 1, .snapshot_every = BT_SNAPSHOT_EVERY,
+    .snapshot_bytes = BT_SNAPSHOT_BYTES, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
     .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback", .seed = -1,
     /* As bt_sampler_defaults(), which a constant cannot call. */
     .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,

@@ -36,6 +36,8 @@ typedef struct {
     bool        no_ui;
     uint32_t    n_ctx, n_parallel, n_batch, chunk;
     const char *type_k, *type_v;
+    uint32_t    snapshot_every;
+    uint64_t    snapshot_bytes;
     const char *workers, *min_tokens, *policy, *key_file, *wire_type, *handoff;
     uint32_t    n_prefill, n_prefill_chunk;
     uint64_t    link_buffer;
@@ -89,6 +91,11 @@ static const bt_option context_table[] = {
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
       "type of cached values (default: f16)", false },
+    { "Context", "--snapshot-every", "N", "SNAPSHOT_EVERY", BT_OPT_U32, AT(snapshot_every),
+      "models with recurrent layers: keep the state each so many tokens (default: 1024)", false, 1,
+      BT_CONTEXT_MAX },
+    { "Context", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
+      "memory for kept states at most; 0: keep none (default: 2G)", false },
     { 0 }
 };
 
@@ -247,7 +254,8 @@ static bt_status open_engine(state *s, bt_error *err)
         .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
         .n_parallel = o->n_parallel, .n_ctx = n_ctx, .n_batch = o->n_batch,
         .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
-        .queue_max = o->queue_max,
+        .queue_max = o->queue_max, .snapshot_every = o->snapshot_every,
+        .snapshot_bytes = o->snapshot_bytes,
     };
     return bt_engine_create(&engine, &s->engine, err);
 }
@@ -493,7 +501,8 @@ static int run(const void *given, int n_rest, char **rest)
 static const options defaults = {
     .host = "127.0.0.1", .port = 8080, .n_connections = 256, .timeout_s = 60,
     .grace_s = GRACE_DEFAULT_S, .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30,
-    .n_parallel = PARALLEL_DEFAULT, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .n_parallel = PARALLEL_DEFAULT, .snapshot_every = BT_SNAPSHOT_EVERY,
+    .snapshot_bytes = BT_SNAPSHOT_BYTES, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
     .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback",
     .wire_type = "stored", .handoff = "push",
     .n_predict = -1, .seed = -1,

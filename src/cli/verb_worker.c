@@ -28,13 +28,15 @@ typedef struct {
     bt_setup_options setup;            /* first: bt_setup_option_table */
     const char *listen, *key_file;
     uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, drain_ms;
-    uint64_t    link_buffer;
+    uint32_t    snapshot_every;
+    uint64_t    link_buffer, snapshot_bytes;
     const char *type_k, *type_v;
     bool        insecure;
 } options;
 
 static const options defaults = {
     .listen = "127.0.0.1:7070", .n_prefill = N_PREFILL_DEFAULT, .chunk = CHUNK_DEFAULT,
+    .snapshot_every = BT_SNAPSHOT_EVERY, .snapshot_bytes = BT_SNAPSHOT_BYTES,
     .n_peers = 16, .drain_ms = DRAIN_DEFAULT_MS, .type_k = "f16", .type_v = "f16",
 };
 
@@ -63,6 +65,11 @@ static const bt_option table[] = {
       "type of keys; must be the server's (default: f16)", false },
     { "Prefill", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
       "type of values; must be the server's (default: f16)", false },
+    { "Prefill", "--snapshot-every", "N", "SNAPSHOT_EVERY", BT_OPT_U32, AT(snapshot_every),
+      "models with recurrent layers: keep the state each so many tokens (default: 1024)", false, 1,
+      BT_CONTEXT_MAX },
+    { "Prefill", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
+      "memory for kept states at most; 0: keep none (default: 2G)", false },
     { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
       "socket buffers (default: the kernel's tuning)", false },
     { 0 }
@@ -129,7 +136,8 @@ static bt_engine_options engine_options(const options *o, const bt_setup *s, bt_
     const uint64_t all = (uint64_t)o->chunk * o->n_prefill;
     return (bt_engine_options){
         .model = s->model, .device = s->device,
-        .n_parallel = o->n_prefill,
+        .n_parallel = o->n_prefill, .snapshot_every = o->snapshot_every,
+        .snapshot_bytes = o->snapshot_bytes,
         .n_ctx = context_of(o, bt_model_config_of(s->model)),
         .n_batch = o->n_batch > 0 ? o->n_batch
                    : all < BT_STEP_ROWS_MAX ? (uint32_t)all : BT_STEP_ROWS_MAX,

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/snapshots.h"
+
 void bt_prompts_init(bt_prompts *p)
 {
     *p = (bt_prompts){ 0 };
@@ -69,6 +71,13 @@ bool bt_prompt_encode(const bt_serving *serving, const json_t *value, const bt_e
 
 /* ---- chat ---- */
 
+static bool render(const bt_serving *serving, const bt_body *body, size_t n_messages,
+                   const bt_chat_options *options, bt_chat_prompt *ret_prompt, bt_error *err)
+{
+    return bt_chat_render(serving->chat, body->messages, n_messages, options, ret_prompt, err) ==
+           BT_OK;
+}
+
 bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_prompt *ret_prompt,
                       bt_problem *problem)
 {
@@ -80,12 +89,11 @@ bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_pr
     const bt_chat_options options = { .add_generation_prompt = body->add_generation_prompt,
                                       .continue_final = body->continue_final };
     bt_error err = { 0 };
-    const bt_status status = bt_chat_render(serving->chat, body->messages, body->n_messages,
-                                            &options, ret_prompt, &err);
-    if (status != BT_OK) {
-        bt_problem_set_status(problem, status, err.text);
+    if (!render(serving, body, body->n_messages, &options, ret_prompt, &err)) {
+        bt_problem_set_status(problem, err.status, err.text);
+        return false;
     }
-    return status == BT_OK;
+    return true;
 }
 
 /* The template may write BOS itself, and the tokenizer may add one: one is enough. */
@@ -99,23 +107,69 @@ static void drop_double_bos(const bt_tokenizer *tokenizer, bt_tokens *tokens)
     }
 }
 
-static bool make_chat(bt_tokens *to, const bt_body *body, const bt_serving *serving,
+static bool encode_chat(const bt_serving *serving, const bt_chat_prompt *prompt, bt_tokens *to,
+                        bt_error *err)
+{
+    const bt_status status = bt_tokenizer_encode_spans(serving->tokenizer, prompt->spans,
+                                                       prompt->n_spans, true, to, err);
+    drop_double_bos(serving->tokenizer, to);
+    return status == BT_OK;
+}
+
+/* How many tokens the prompt shares with one of its first n_messages and nothing behind them; 0
+ * where the format does not render those alone. */
+static uint32_t shared_tokens(const bt_serving *serving, const bt_body *body, size_t n_messages,
+                              const bt_tokens *whole)
+{
+    const bt_chat_options options = { .add_generation_prompt = false };
+    bt_chat_prompt prompt;
+    bt_tokens part;
+    bt_error err = { 0 };
+    uint32_t n = 0;
+    bt_chat_prompt_init(&prompt);
+    bt_tokens_init(&part);
+    if (n_messages > 0 && render(serving, body, n_messages, &options, &prompt, &err) &&
+        encode_chat(serving, &prompt, &part, &err)) {
+        while (n < part.count && n < whole->count && part.ids[n] == whole->ids[n]) {
+            n++;
+        }
+    }
+    bt_tokens_done(&part);
+    bt_chat_prompt_done(&prompt);
+    return n;
+}
+
+static void find_borders(bt_prompts *p, const bt_body *body, const bt_serving *serving)
+{
+    const bt_tokens *whole = &p->tokens[0];
+    if (bt_engine_state_bytes(serving->engine) == 0) {
+        return;
+    }
+    for (size_t back = 2; back-- > 0;) {
+        const size_t n_messages = body->n_messages > back ? body->n_messages - back : 0;
+        const uint32_t n = shared_tokens(serving, body, n_messages, whole);
+        const uint32_t last = p->n_borders > 0 ? p->borders[p->n_borders - 1] : 0;
+        if (n > last && n < whole->count) {
+            p->borders[p->n_borders++] = n;
+        }
+    }
+}
+
+static bool make_chat(bt_prompts *p, const bt_body *body, const bt_serving *serving,
                       bt_problem *problem)
 {
     bt_chat_prompt prompt;
+    bt_error err = { 0 };
     bt_chat_prompt_init(&prompt);
     bool ok = bt_prompt_render(serving, body, &prompt, problem);
-    if (ok) {
-        bt_error err = { 0 };
-        const bt_status status = bt_tokenizer_encode_spans(serving->tokenizer, prompt.spans,
-                                                           prompt.n_spans, true, to, &err);
-        if (status != BT_OK) {
-            bt_problem_set_status(problem, status, err.text);
-        }
-        drop_double_bos(serving->tokenizer, to);
-        ok = status == BT_OK;
+    if (ok && !encode_chat(serving, &prompt, &p->tokens[0], &err)) {
+        bt_problem_set_status(problem, err.status, err.text);
+        ok = false;
     }
     bt_chat_prompt_done(&prompt);
+    if (ok) {
+        find_borders(p, body, serving);
+    }
     return ok;
 }
 
@@ -180,7 +234,7 @@ bool bt_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *servi
     for (uint32_t i = 0; i < n; i++) {
         bt_tokens *to = &p->tokens[p->n++];
         bt_tokens_init(to);
-        const bool ok = chat ? make_chat(to, body, serving, problem)
+        const bool ok = chat ? make_chat(p, body, serving, problem)
                              : bt_prompt_encode(serving, body->prompts[i], &options, "prompt", to,
                                                 problem);
         if (!ok) {

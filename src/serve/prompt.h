@@ -13,6 +13,9 @@ typedef struct {
     uint32_t       n;
     bt_logit_bias *bias;
     size_t         n_bias;
+    /* Chats of models with recurrent states: where a later prompt may part from this one, that is
+     * before the last message and before the generation prompt. */
+    uint32_t       borders[2], n_borders;
 } bt_prompts;
 
 void bt_prompts_init(bt_prompts *p);

@@ -45,6 +45,8 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     bt_request_options o = bt_request_defaults();
     o.tokens = tokens->ids;
     o.n_tokens = (uint32_t)tokens->count;
+    o.borders = r->o.prompts->borders;
+    o.n_borders = r->o.prompts->n_borders;
     o.n_predict = b->n_predict < 0 ? UINT32_MAX : (uint32_t)b->n_predict;
     o.ignore_eog = b->ignore_eog;
     o.special = b->special;

@@ -185,6 +185,49 @@ static void a_cancelled_prompt_leaves_a_sound_state(void **state)
     close_machine(&m);
 }
 
+/* ---- a step that fails ---- */
+
+static const bt_device_ops *sound_ops;
+static int fail_in;                    /* runs until one fails, after it has done its work */
+
+static bt_status run_or_fail(bt_device *d, const bt_tape *t, const bt_step *s, uint32_t op_first,
+                             uint32_t op_last, bt_error *err)
+{
+    const bt_status status = sound_ops->run(d, t, s, op_first, op_last, err);
+    if (status != BT_OK || --fail_in != 0) {
+        return status;
+    }
+    (void)sound_ops->wait(d, err);
+    return bt_fail(err, BT_E_DEVICE, "a fuse blew");
+}
+
+/* The states have moved, the positions have not: nobody may go on from there. */
+static void a_failed_step_leaves_no_state_ahead(void **state)
+{
+    (void)state;
+    machine m = open_machine(hybrids[0], 1, 16, false);
+    sound_ops = m.device->ops;
+    bt_device_ops ops = *sound_ops;
+    ops.run = run_or_fail;
+    m.device->ops = &ops;
+    uint32_t prompt[PROMPT_MAX];
+    for (int k = 1; k < 25; k += 3) {
+        make_prompt(&m, 300 + (uint32_t)k, 280, prompt);
+        fail_in = k;
+        bt_event event = { 0 };
+        bt_request *r = submit_way(&m, prompt, 280, (way){ 0 });
+        while (event.kind != BT_EVENT_END) {
+            assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        }
+        assert_int_equal(event.finish, BT_FINISH_ERROR);
+        assert_int_equal(event.status, BT_E_DEVICE);
+        bt_request_release(r);
+        assert_true(check(&m, prompt, 280, (way){ 0 }) >= (k < 18 ? 280u - 16u * (uint32_t)k : 1));
+    }
+    m.device->ops = sound_ops;
+    close_machine(&m);
+}
+
 /* ---- a state that is on its way ---- */
 
 typedef struct {
@@ -293,6 +336,7 @@ int main(void)
         cmocka_unit_test(snapshots_stay_under_their_limit),
         cmocka_unit_test(forks_copy_the_state),
         cmocka_unit_test(a_cancelled_prompt_leaves_a_sound_state),
+        cmocka_unit_test(a_failed_step_leaves_no_state_ahead),
         cmocka_unit_test(what_was_not_committed_changes_nothing),
     };
     return cmocka_run_group_tests_name("engine/states", tests, NULL, NULL);
