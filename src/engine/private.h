@@ -189,8 +189,7 @@ struct bt_engine {
 void bt_engine_wake(bt_engine *e);                     /* any thread */
 void bt_engine_unref(bt_engine *e);
 
-/* ---- request.c ---- */
-void bt_request_unref(bt_request *r);
+void bt_request_unref(bt_request *r);                  /* request.c */
 
 /* ---- ring.c ---- */
 bt_status bt_ring_init(bt_request *r);
