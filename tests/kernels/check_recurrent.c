@@ -235,6 +235,7 @@ void check_delta_scan(const bt_cpu_kernels *k)
         check_pieces(k, dims[i][0], dims[i][1], 33, 8);
         check_pieces(k, dims[i][0], dims[i][1], 7, 24);
     }
+    check_delta_chunks(k);
 }
 
 /* ---- route and combine ---- */

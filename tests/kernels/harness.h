@@ -24,6 +24,9 @@
 KERNEL_SLOTS(X)
 #undef X
 
+/* A part of check_delta_scan: whole sequences, and the form that takes chunks of tokens at once. */
+void check_delta_chunks(const bt_cpu_kernels *k);
+
 /* Prints speeds of all slots. */
 void bench_all(const bt_cpu_kernels *k);
 
