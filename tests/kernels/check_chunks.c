@@ -1,8 +1,8 @@
 /* tests/kernels/check_chunks.c - the delta rule in chunks against the token recurrence.
  *
  * How far chunks may be off, per row of the state. All factors keep, beta and |k| are at most 1, so
- * what is added to one token's d reaches any later d and the state's row with a factor of at most 1:
- * errors add up, they do not grow. With V the largest |v|, L the longest row of the state on its
+ * what is added to one token's d reaches any later d and the state's row with a factor of at most
+ * 1: errors add up, they do not grow. With V the largest |v|, L the longest row of the state on its
  * way, |u| <= V + 2L, |w| <= 1, |d| <= V + L. Substitution leaves in row i
  *
  *     sum over j < i of (gamma(dk + i + 6) beta_i decay_ij + gamma(i + 2) |a_ij|) (|u| + |w| L)
@@ -194,7 +194,8 @@ static void check_size(const head *h, uint32_t size, work *w)
 /* The tier's token recurrence against the one in double; errors of tokens add up. */
 static void check_kernel(const bt_cpu_kernels *k, const head *h, work *w)
 {
-    float *scratch = aligned_alloc(64, (bt_cpu_delta_scratch(h->dk) * sizeof(float) + 63) / 64 * 64);
+    const size_t n_scratch = bt_cpu_delta_scratch(h->dk);
+    float *scratch = aligned_alloc(64, (n_scratch * sizeof(float) + 63) / 64 * 64);
     const bt_cpu_delta d = {
         .q = h->q, .k = h->k, .v = h->v, .alpha = h->alpha, .beta = h->beta_in, .y = w->y_single,
         .q_stride = h->dk, .k_stride = h->dk, .v_stride = h->dv, .alpha_stride = 1,

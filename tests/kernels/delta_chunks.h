@@ -11,7 +11,7 @@
  */
 
 typedef struct {
-    REAL decay[CHUNK_MAX][CHUNK_MAX], since[CHUNK_MAX];     /* since: exp(G), from before the chunk */
+    REAL decay[CHUNK_MAX][CHUNK_MAX], since[CHUNK_MAX];     /* since: exp(G) */
     REAL a[CHUNK_MAX][CHUNK_MAX];
     REAL u[CHUNK_MAX][DIM_MAX], w[CHUNK_MAX][DIM_MAX], x[CHUNK_MAX][DIM_MAX];
 } IN_REAL(chunk);
