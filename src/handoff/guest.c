@@ -82,7 +82,11 @@ static bool greet(bt_handoff_guest *g)
     }
     if (s != BT_OK) {
         if (!atomic_load(&w->stopping)) {
-            bt_log(BT_LOG_WARN, "peer %s gone before HELLO reason \"%s\"", g->name, err.text);
+            /* Without a byte it was only a look whether somebody listens. */
+            bt_link_stats link;
+            bt_link_stats_get(g->link, &link);
+            bt_log(link.bytes_received > 0 || s == BT_E_TIMEOUT ? BT_LOG_WARN : BT_LOG_DEBUG,
+                   "peer %s gone before HELLO reason \"%s\"", g->name, err.text);
         }
         return false;
     }

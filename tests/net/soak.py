@@ -35,7 +35,6 @@ STALL_S = 10.0             # a prompt without news on a link that lives, before 
 # What a request may take where two workers are tried, the second of them slow but alive, on a
 # machine that does other things too; most of it is for the server's own pauses.
 DEADLINE_S = 2 * (LOST_S + STALL_S) + 30
-RSS_GROWTH_KIB = 8 << 10   # of one process, from the end of the warming up to the end of the run
 
 
 class Known:
@@ -87,7 +86,7 @@ class Soak:
         self.problems = []
         self.counts = collections.Counter()
         self.slowest = 0.0
-        self.n_clients = o.clients
+        self.n_clients, self.growth_kib = o.clients, o.growth_mib << 10
 
     def problem(self, text):
         self.problems.append(text)
@@ -250,7 +249,7 @@ class Soak:
             net.check(a["fd"] <= b["fd"], f"{name}: descriptors {b['fd']}, then {a['fd']}")
             net.check(a["threads"] <= b["threads"], f"{name}: threads {b['threads']}, then "
                       f"{a['threads']}")
-            net.check(a["rss"] - b["rss"] < RSS_GROWTH_KIB, f"{name}: {b['rss']} KiB, then "
+            net.check(a["rss"] - b["rss"] < self.growth_kib, f"{name}: {b['rss']} KiB, then "
                       f"{a['rss']}")
 
     def run_for(self, seconds, faults):
@@ -310,6 +309,8 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--model", default="tiny-llama")
+    parser.add_argument("--growth-mib", type=int, default=8,
+                        help="of one process after warming up; sanitizers keep what was freed")
     o = parser.parse_args()
     print(f"seed {o.seed}", flush=True)
     s = Soak(o)

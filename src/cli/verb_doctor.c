@@ -1,0 +1,275 @@
+/* baton doctor - looks at a worker and the way to it, and says what mends what is wrong.
+ *
+ * Exit code: 0 all is well (there may be advice), 1 there is a problem, 2 usage. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/setup.h"
+#include "handoff/advice.h"
+#include "handoff/greeting.h"
+
+enum {
+    TIMEOUT_DEFAULT_MS = 3000,
+    N_ROUND_TRIPS = 21,
+    MIB = 1 << 20,
+    REST_MS = 1000,                    /* longer than any retransmission timeout of a LAN */
+    LARGE_MS = 300                     /* the large probe is to take about as long */
+};
+
+typedef struct {
+    bt_setup_options setup;            /* first: bt_setup_option_table */
+    const char *key_file, *type_k, *type_v;
+    uint64_t    link_buffer;
+    uint32_t    timeout_ms;
+    bool        json;
+} options;
+
+static const options defaults = { .type_k = "f16", .type_v = "f16",
+                                  .timeout_ms = TIMEOUT_DEFAULT_MS };
+
+#define AT(field) offsetof(options, field)
+
+static const bt_option table[] = {
+    { "Checkup", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
+      "shared key of the worker", false },
+    { "Checkup", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
+      "with -m: type of keys to compare (default: f16)", false },
+    { "Checkup", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
+      "with -m: type of values to compare (default: f16)", false },
+    { "Checkup", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
+      "socket buffers, as the server is to be given (default: the kernel's tuning)", false },
+    { "Checkup", "--timeout-ms", "N", NULL, BT_OPT_U32, AT(timeout_ms),
+      "for looking up the name, and for each of its addresses (default: 3000)", false, 1, 600000 },
+    { "Checkup", "--json", NULL, NULL, BT_OPT_FLAG, AT(json),
+      "one JSON object instead of text", false },
+    { 0 }
+};
+
+/* ---- looking ---- */
+
+static bool compare(const options *o, bt_type type_k, bt_type type_v, bt_checkup *c)
+{
+    bt_setup_options without = o->setup;
+    bt_engine *engine = NULL;
+    bt_setup setup;
+    bt_error err;
+    without.no_repack = true;          /* only the identity is wanted */
+    if (!bt_setup_open(&without, false, &setup)) {
+        return false;
+    }
+    const bt_engine_options eo = { .model = setup.model, .device = setup.device, .n_parallel = 1,
+                                   .n_ctx = 64, .n_batch = 32, .n_prefill_chunk = 32,
+                                   .type_k = type_k, .type_v = type_v, .queue_max = 1 };
+    const bool made = bt_engine_create(&eo, &engine, &err) == BT_OK;
+    if (made) {
+        const bt_wire_hello own = bt_handoff_hello(engine, 0, "");
+        c->facts.own.model = bt_wire_text_of(c->facts.model);   /* for the sentence */
+        c->compared = true;
+        c->fits = bt_wire_identity_fits(&own, &c->facts.own, &c->misfit);
+    } else {
+        bt_cli_say_error("%s", err.text);
+    }
+    bt_engine_destroy(engine);
+    bt_setup_close(&setup);
+    return made;
+}
+
+/* 1 MiB after a rest and at once after another, then as much as takes a while. */
+static bt_status measure_goodput(bt_visit *v, bt_checkup *c, bt_error *err)
+{
+    double ms;
+    BT_TRY(bt_visit_probe(v, MIB, &ms, err));
+    BT_TRY(bt_visit_rest(v, REST_MS, err));
+    BT_TRY(bt_visit_probe(v, MIB, &c->rested_ms, err));
+    for (int i = 0; i < 3; i++) {
+        BT_TRY(bt_visit_probe(v, MIB, &ms, err));
+        c->warm_ms = i == 0 || ms < c->warm_ms ? ms : c->warm_ms;
+    }
+    uint32_t n_mib = 4;
+    while (n_mib < BT_WIRE_PROBE_BYTES_MAX / MIB && n_mib * c->warm_ms < LARGE_MS) {
+        n_mib *= 2;
+    }
+    for (int i = 0; i < 2; i++) {
+        BT_TRY(bt_visit_probe(v, n_mib * MIB, &ms, err));
+        c->large_ms = i == 0 || ms < c->large_ms ? ms : c->large_ms;
+    }
+    c->large_bytes = (double)n_mib * MIB;
+    return BT_OK;
+}
+
+static bt_status measure(bt_visit *v, bt_checkup *c, bt_error *err)
+{
+    bt_status s = BT_OK;
+    while (s == BT_OK && c->n_round_trips < N_ROUND_TRIPS) {
+        s = bt_visit_probe(v, 0, &c->round_trip_ms[c->n_round_trips], err);
+        c->n_round_trips += s == BT_OK;
+    }
+    if (s == BT_OK) {
+        s = measure_goodput(v, c, err);
+    }
+    bt_visit_socket_get(v, &c->socket);
+    return s;
+}
+
+static void visit(const options *o, bt_checkup *c)
+{
+    const bt_link_options link = { .key_file = o->key_file, .buffer_bytes = c->buffer_bytes,
+                                   .connect_timeout_ms = o->timeout_ms };
+    bt_visit *v = NULL;
+    if (bt_visit_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
+        return;
+    }
+    c->visit_error = (bt_error){ 0 };
+    c->facts = *bt_visit_facts_of(v);
+    if (measure(v, c, &c->probe_error) == BT_OK) {
+        c->probe_error = (bt_error){ 0 };
+    }
+    bt_visit_close(v);
+}
+
+static bool look(const options *o, const char *address, const bt_link_address *a, bt_checkup *c)
+{
+    struct stat key;
+    bt_type type_k, type_v;
+    *c = (bt_checkup){ .address = address, .key_file = o->key_file };
+    c->buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer : UINT32_MAX;
+    c->key_readable_by_others = o->key_file && stat(o->key_file, &key) == 0 &&
+                                (key.st_mode & (S_IRGRP | S_IROTH)) != 0;
+    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
+        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
+        return false;
+    }
+    bt_link_system_get(&c->here);
+    snprintf(c->host, sizeof c->host, "%s", a->host);
+    c->port = a->port;
+    if (bt_reach_try(address, o->timeout_ms, c->reach, &c->n_reach, &c->name_error) == BT_OK) {
+        c->name_error = (bt_error){ 0 };
+    }
+    bool reached = false;
+    for (uint32_t i = 0; i < c->n_reach; i++) {
+        reached |= c->reach[i].kind == BT_REACH_CONNECTED;
+    }
+    if (reached) {
+        visit(o, c);
+    }
+    if (reached && c->visit_error.status == BT_OK) {
+        snprintf(c->numerics, sizeof c->numerics, "%s",
+                 o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()));
+        return !o->setup.model || compare(o, type_k, type_v, c);
+    }
+    return true;
+}
+
+/* ---- telling ---- */
+
+static void print_text(const bt_checkup *c, const bt_findings *f)
+{
+    static const char *const marks[] = { "ok      ", "advice  ", "PROBLEM ", "skipped " };
+    uint32_t n[4] = { 0 };
+    for (uint32_t i = 0; i < f->n; i++) {
+        const bt_finding *at = &f->list[i];
+        n[at->state]++;
+        printf("%s %-11s %s\n", marks[at->state], at->name, at->text);
+        for (uint32_t j = 0; j < at->n_mends; j++) {
+            printf("%21s%s$ %s\n", "", at->mends[j].worker ? "worker" : "here",
+                   at->mends[j].command);
+        }
+    }
+    printf("%s: %s; %u problems, %u pieces of advice\n", c->address,
+           bt_findings_well(f) ? "all is well" : "not well", n[BT_FINDING_PROBLEM],
+           n[BT_FINDING_ADVICE]);
+}
+
+static json_t *finding_json(const bt_finding *at)
+{
+    json_t *mends = json_array();
+    for (uint32_t j = 0; j < at->n_mends; j++) {
+        json_array_append_new(mends, json_pack("{s:s,s:s}", "on",
+                                               at->mends[j].worker ? "worker" : "here",
+                                               "command", at->mends[j].command));
+    }
+    return json_pack("{s:s,s:s,s:s,s:o}", "name", at->name, "state",
+                     bt_finding_state_name(at->state), "text", at->text, "mend", mends);
+}
+
+static json_t *figures_json(const bt_checkup *c)
+{
+    const bt_spread s = bt_spread_of(c->round_trip_ms, c->n_round_trips);
+    return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:b}",
+                     "round_trip_ms", s.median, "round_trip_ms_low", s.low,
+                     "round_trip_ms_high", s.high, "mib_after_rest_ms", c->rested_ms,
+                     "mib_ms", c->warm_ms, "probe_bytes", c->large_bytes,
+                     "goodput_bytes_per_second", bt_checkup_goodput(c),
+                     "receive_buffer_bytes", (json_int_t)c->socket.receive_buffer,
+                     "send_buffer_bytes", (json_int_t)c->facts.send_buffer,
+                     "path_mtu", (int)c->socket.path_mtu,
+                     "segment_bytes", (int)c->socket.segment_bytes,
+                     "encrypted", (int)c->facts.encrypted);
+}
+
+static int print_json(const bt_checkup *c, const bt_findings *f)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < f->n; i++) {
+        json_array_append_new(list, finding_json(&f->list[i]));
+    }
+    json_t *reach = json_array();
+    for (uint32_t i = 0; i < c->n_reach; i++) {
+        json_array_append_new(reach, json_pack("{s:s,s:s,s:f}", "address", c->reach[i].peer,
+                                               "kind", bt_reach_kind_name(c->reach[i].kind),
+                                               "ms", c->reach[i].ms));
+    }
+    json_t *all = json_pack("{s:s,s:b,s:o,s:o,s:o}", "worker", c->address, "well",
+                            (int)bt_findings_well(f), "reach", reach, "figures", figures_json(c),
+                            "findings", list);
+    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(all);
+    if (!text) {
+        return bt_cli_say_error("out of memory");
+    }
+    puts(text);
+    free(text);
+    return 0;
+}
+
+static int run(const void *given, int n_rest, char **rest)
+{
+    const options *o = given;
+    static bt_checkup c;               /* too large for a stack to be sure of */
+    static bt_findings f;
+    if (n_rest != 1) {
+        return bt_cli_usage_error("baton doctor takes one worker, HOST:PORT");
+    }
+    bt_link_address a;
+    bt_error err;
+    if (bt_link_address_parse(rest[0], &a, &err) != BT_OK) {
+        return bt_cli_usage_error("%s", err.text);
+    }
+    bt_log_set_level(BT_LOG_ERROR);
+    if (!look(o, rest[0], &a, &c)) {
+        return 1;
+    }
+    bt_advice_give(&c, &f);
+    if (!o->json) {
+        print_text(&c, &f);
+    } else if (print_json(&c, &f) != 0) {
+        return 1;
+    }
+    return bt_findings_well(&f) ? 0 : 1;
+}
+
+const bt_verb bt_verb_doctor = {
+    .name = "doctor",
+    .summary = "check a worker and the way to it, and say what mends it",
+    .usage = "baton doctor HOST:PORT [--key-file FILE] [-m FILE] [options]",
+    .example = "baton doctor spark:7070 --key-file key -m model.gguf",
+    .options_size = sizeof(options),
+    .defaults = &defaults,
+    .tables = { table, bt_setup_option_table },
+    .run = run,
+};

@@ -1,0 +1,475 @@
+/* handoff/advice.c - see advice.h. */
+#include "handoff/advice.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "handoff/greeting.h"
+#include "handoff/say.h"
+
+/* A link is called slow below this share of what its card says; TCP over Ethernet reaches 0.94. */
+#define SHARE_EXPECTED 0.7
+/* A rest is worth a word when 1 MiB after it takes so many times as long, and so many ms more. */
+#define REST_FACTOR 1.5
+#define REST_MS     0.5
+#define LARGE_PACKETS_MBIT 10000u      /* from here on packets of 9000 bytes are worth it */
+#define PLAIN_SEGMENT_BYTES 1400u      /* smaller: something on the way takes room */
+
+const char *bt_finding_state_name(bt_finding_state s)
+{
+    static const char *const names[] = { "ok", "advice", "problem", "skipped" };
+    return (unsigned)s < BT_LEN(names) ? names[s] : "unknown";
+}
+
+/* ---- writing findings ---- */
+
+static bt_finding *say(bt_findings *f, const char *name, bt_finding_state state,
+                       const char *format, ...) __attribute__((format(printf, 4, 5)));
+static bt_finding *say(bt_findings *f, const char *name, bt_finding_state state,
+                       const char *format, ...)
+{
+    bt_finding *at = &f->list[f->n];   /* the last place is for what has none */
+    va_list args;
+    f->n += f->n < BT_FINDINGS_MAX;
+    *at = (bt_finding){ .name = name, .state = state };
+    va_start(args, format);
+    (void)vsnprintf(at->text, sizeof at->text, format, args);
+    va_end(args);
+    return at;
+}
+
+static void mend(bt_finding *at, bool worker, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+static void mend(bt_finding *at, bool worker, const char *format, ...)
+{
+    va_list args;
+    if (at->n_mends == BT_MENDS_MAX) {
+        return;
+    }
+    bt_mend *m = &at->mends[at->n_mends++];
+    m->worker = worker;
+    va_start(args, format);
+    (void)vsnprintf(m->command, sizeof m->command, format, args);
+    va_end(args);
+}
+
+/* "512 KiB", "32.0 MiB". */
+static const char *size_text(double bytes, char to[24])
+{
+    if (bytes < 1048576) {
+        bt_say(to, 24, "%.0f KiB", bytes / 1024);
+    } else {
+        bt_say(to, 24, "%.1f MiB", bytes / 1048576);
+    }
+    return to;
+}
+
+static bool is(const char *system, const char *name) { return strcmp(system, name) == 0; }
+
+/* ---- numbers ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bt_spread bt_spread_of(const double *values, uint32_t n)
+{
+    double sorted[BT_PROBE_TIMES_MAX];
+    bt_spread s = { 0 };
+    n = n < BT_PROBE_TIMES_MAX ? n : BT_PROBE_TIMES_MAX;
+    if (n == 0) {
+        return s;
+    }
+    memcpy(sorted, values, n * sizeof *values);
+    qsort(sorted, n, sizeof *sorted, by_size);
+    s.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    s.low = sorted[(n - 1) / 10];
+    s.high = sorted[n - 1 - (n - 1) / 10];
+    return s;
+}
+
+double bt_checkup_goodput(const bt_checkup *c)
+{
+    const double round_trip = bt_spread_of(c->round_trip_ms, c->n_round_trips).low;
+    const double ms = c->large_ms - round_trip;
+    return c->large_bytes > 0 && ms > 0 ? c->large_bytes / ms * 1e3 : 0;
+}
+
+/* ---- reachable? ---- */
+
+static void mend_reach(const bt_checkup *c, const bt_reach *r, bt_finding *at)
+{
+    const bool macos = is(c->here.system, "macos");
+    char ip[BT_LINK_PEER_MAX];
+    bt_say(ip, sizeof ip, "%s", r->peer);
+    char *colon = strrchr(ip, ':');
+    if (colon) {
+        *colon = '\0';
+    }
+    const char *bare = ip[0] == '[' ? ip + 1 : ip;
+    char *close = strchr(ip, ']');
+    if (close) {
+        *close = '\0';
+    }
+    switch (r->kind) {
+    case BT_REACH_REFUSED:
+        mend(at, true, "baton worker -m MODEL.gguf --listen 0.0.0.0:%u --key-file KEY", c->port);
+        mend(at, true, "ss -ltn 'sport = :%u'   # 127.0.0.1 there: it listens for itself only",
+             c->port);
+        break;
+    case BT_REACH_NO_ROUTE:
+        mend(at, false, macos ? "route -n get %s" : "ip route get %s", bare);
+        mend(at, false, "ping -c 3 %s", bare);
+        break;
+    case BT_REACH_NO_ANSWER:
+        mend(at, false, "ping -c 3 %s", bare);
+        mend(at, true, "sudo ufw allow %u/tcp   # where ufw is the firewall", c->port);
+        mend(at, true, "sudo nft list ruleset   # any other: a rule that drops port %u", c->port);
+        break;
+    case BT_REACH_NOT_PERMITTED:
+        mend(at, false, macos ? "sudo pfctl -sr" : "sudo nft list ruleset; ip route get %s", bare);
+        break;
+    case BT_REACH_LOCAL_NETWORK:
+        mend(at, false, "open 'x-apple.systempreferences:com.apple.preference.security"
+                        "?Privacy_LocalNetwork'");
+        break;
+    default:
+        break;
+    }
+}
+
+static bool look_at_reach(const bt_checkup *c, bt_findings *f)
+{
+    if (c->name_error.status != BT_OK) {
+        bt_finding *at = say(f, "name", BT_FINDING_PROBLEM, "%s", c->name_error.text);
+        if (c->name_error.status != BT_E_BADINPUT) {
+            mend(at, false, is(c->here.system, "macos") ? "dscacheutil -q host -a name %s"
+                                                        : "getent hosts %s", c->host);
+            mend(at, true, is(c->here.system, "macos") ? "ipconfig getifaddr en0"
+                                                       : "hostname -I");
+        }
+        return false;
+    }
+    bool any = false;
+    for (uint32_t i = 0; i < c->n_reach; i++) {
+        any |= c->reach[i].kind == BT_REACH_CONNECTED;
+    }
+    for (uint32_t i = 0; i < c->n_reach; i++) {
+        const bt_reach *r = &c->reach[i];
+        bt_error why = { 0 };
+        if (r->kind == BT_REACH_CONNECTED) {
+            (void)say(f, "reach", BT_FINDING_OK, "%s: connected in %.2f ms", r->peer, r->ms);
+            continue;
+        }
+        (void)bt_reach_explain(r->kind, r->error, c->address, r->peer, (uint32_t)(r->ms + 0.5),
+                               &why);
+        bt_finding *at = say(f, "reach", any ? BT_FINDING_ADVICE : BT_FINDING_PROBLEM, "%s%s",
+                             why.text, any ? " (another address of the name is used)" : "");
+        mend_reach(c, r, at);
+    }
+    return any;
+}
+
+/* ---- key and answer ---- */
+
+static void look_at_key(const bt_checkup *c, bt_findings *f)
+{
+    if (c->key_file && c->key_readable_by_others) {
+        bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "'%s' can be read by others on this "
+                             "machine", c->key_file);
+        mend(at, false, "chmod 600 '%.150s'", c->key_file);
+    } else if (c->key_file) {
+        (void)say(f, "key", BT_FINDING_OK, "both sides have the same key; the link is encrypted");
+    } else if (c->socket.loopback) {
+        (void)say(f, "key", BT_FINDING_OK, "no key, and none is needed on this machine's loopback");
+    } else {
+        bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "no key: whoever reaches the port is "
+                             "served, and prompts can be read on the way");
+        mend(at, false, "head -c 32 /dev/urandom > baton.key && chmod 600 baton.key");
+        mend(at, false, "scp baton.key '%.120s':   # then --key-file baton.key on both sides",
+             c->host);
+    }
+}
+
+static bool look_at_visit(const bt_checkup *c, bt_findings *f)
+{
+    const bt_error *e = &c->visit_error;
+    if (e->status == BT_OK) {
+        look_at_key(c, f);
+        return true;
+    }
+    const bool key = e->status == BT_E_AUTH || e->status == BT_E_BADINPUT;
+    bt_finding *at = say(f, key ? "key" : "answer", BT_FINDING_PROBLEM, "%s", e->text);
+    if (e->status == BT_E_AUTH) {
+        mend(at, false, "sha256sum '%.150s'", c->key_file ? c->key_file : "KEY");
+        mend(at, true, "sha256sum KEY   # must be the same, and given as --key-file to both");
+    } else if (e->status == BT_E_REFUSED || e->status == BT_E_TIMEOUT) {
+        mend(at, false, "baton --version");
+        mend(at, true, "baton --version   # workers are updated first");
+    }
+    return false;
+}
+
+/* ---- who is it ---- */
+
+static void look_at_worker(const bt_checkup *c, bt_findings *f)
+{
+    const bt_visit_facts *w = &c->facts;
+    const bool full = w->n_servers >= w->n_servers_max;
+    const char *model = w->model[0] ? w->model : "an unnamed model";
+    bt_finding *at;
+    if (w->draining || full) {
+        at = say(f, "worker", w->draining ? BT_FINDING_PROBLEM : BT_FINDING_ADVICE, "%s, %s: %s",
+                 w->program, model, w->draining
+                         ? "it is shutting down and takes no more prompts"
+                         : "as many servers as it takes are connected; another one is refused");
+        mend(at, true, w->draining ? "systemctl restart baton-worker"
+                                   : "baton worker --peers %u ...", w->n_servers_max * 2);
+    } else {
+        (void)say(f, "worker", BT_FINDING_OK, "%s, protocol %u.%u, %s; %u of %u servers connected; "
+                  "prompts of up to %u tokens, %u at once, %u tokens in a chunk", w->program,
+                  w->own.version_major, w->own.version_minor, model, w->n_servers,
+                  w->n_servers_max, w->n_ctx, w->n_prefill, w->chunk_tokens);
+    }
+    if (strcmp(w->program, BT_HANDOFF_PROGRAM) != 0) {
+        (void)say(f, "version", BT_FINDING_ADVICE, "the worker is %s, this program %s; they "
+                  "understand each other", w->program, BT_HANDOFF_PROGRAM);
+    }
+}
+
+static void look_at_identity(const bt_checkup *c, bt_findings *f)
+{
+    if (!c->compared) {
+        (void)say(f, "model", BT_FINDING_SKIPPED, "not compared; give -m FILE (and -ctk, -ctv) as "
+                  "to the server");
+    } else if (c->fits) {
+        (void)say(f, "model", BT_FINDING_OK, "the worker has the same model, tokenizer and types "
+                  "of keys and values");
+    } else {
+        bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "'%s' is %s here and %s there: %s",
+                             c->misfit.field, c->misfit.server_value, c->misfit.worker_value,
+                             c->misfit.sentence);
+        mend(at, false, "sha256sum MODEL.gguf");
+        mend(at, true, "sha256sum MODEL.gguf   # the same file on both sides");
+    }
+    if (c->numerics[0] && c->facts.numerics[0]) {
+        if (strcmp(c->numerics, c->facts.numerics) == 0) {
+            (void)say(f, "numerics", BT_FINDING_OK, "both compute with %s: remote and local "
+                      "prefill agree bit for bit", c->numerics);
+        } else {
+            (void)say(f, "numerics", BT_FINDING_OK, "the worker computes with %s, this machine "
+                      "with %s: remote and local prefill agree closely, but not bit for bit",
+                      c->facts.numerics, c->numerics);
+        }
+    }
+}
+
+/* ---- the way ---- */
+
+static bool look_at_probes(const bt_checkup *c, bt_findings *f)
+{
+    if (c->n_round_trips > 0) {
+        const bt_spread s = bt_spread_of(c->round_trip_ms, c->n_round_trips);
+        const bool uneven = s.high > 4 * s.median && s.high > 5;
+        (void)say(f, "round trip", uneven ? BT_FINDING_ADVICE : BT_FINDING_OK,
+                  "%.2f ms in the median of %u, eight of ten between %.2f and %.2f%s", s.median,
+                  c->n_round_trips, s.low, s.high,
+                  uneven ? ": very uneven, as over wireless or on a busy machine" : "");
+    }
+    if (c->probe_error.status == BT_OK) {
+        return true;
+    }
+    bt_finding *at = say(f, "goodput", BT_FINDING_PROBLEM, "%s%s", c->probe_error.text,
+                         c->probe_error.status == BT_E_TIMEOUT
+                                 ? "; small packets pass and large ones do not, if the two sides "
+                                   "differ in MTU" : "");
+    if (c->probe_error.status == BT_E_TIMEOUT) {
+        const uint32_t mtu = c->socket.interface_mtu ? c->socket.interface_mtu : 1500;
+        const bool macos = is(c->here.system, "macos");
+        mend(at, false, macos ? "ping -D -s %u -c 3 '%.120s'" : "ping -M do -s %u -c 3 '%.120s'",
+             mtu - 28, c->host);
+        mend(at, true, is(c->facts.system, "macos") ? "ifconfig | grep mtu" : "ip link | grep mtu");
+    }
+    return false;
+}
+
+static void look_at_goodput(const bt_checkup *c, bt_findings *f)
+{
+    const double rate = bt_checkup_goodput(c), line = c->socket.interface_mbit * 125e3;
+    const bool known = line > 0 && !c->socket.loopback;
+    char of_line[64] = "";
+    if (known) {
+        bt_say(of_line, sizeof of_line, ", %.0f %% of the %u Mbit/s of %s", rate / line * 100,
+               c->socket.interface_mbit, c->socket.interface);
+    }
+    const bool slow = known && rate < SHARE_EXPECTED * line;
+    bt_finding *at = say(f, "goodput", slow ? BT_FINDING_ADVICE : BT_FINDING_OK,
+                         "1 MiB in %.2f ms; %.0f MiB at %.1f MB/s%s%s", c->warm_ms,
+                         c->large_bytes / 1048576, rate / 1e6, of_line,
+                         slow ? ": the way is slower than this end of the cable, or a side is busy"
+                              : "");
+    if (slow) {
+        mend(at, true, is(c->facts.system, "macos")
+                               ? "networksetup -getMedia Ethernet"
+                               : "ethtool $(ip -o route get 1.1.1.1 | sed 's/.* dev //;s/ .*//')");
+        mend(at, true, "iperf3 -s");
+        mend(at, false, "iperf3 -R -c '%.150s'", c->host);
+    }
+}
+
+/* ---- the kernels ---- */
+
+static void look_at_rest(const bt_checkup *c, bt_findings *f)
+{
+    const bool slower = c->rested_ms > c->warm_ms * REST_FACTOR &&
+                        c->rested_ms > c->warm_ms + REST_MS;
+    if (c->facts.idle_restart == 0) {
+        (void)say(f, "slow start", slower ? BT_FINDING_ADVICE : BT_FINDING_OK, "1 MiB takes %.2f "
+                  "ms after a rest and %.2f at once after another", c->rested_ms, c->warm_ms);
+    } else if (c->facts.idle_restart == 1) {
+        (void)say(f, "slow start", BT_FINDING_OK, "off after a rest on the worker: 1 MiB takes "
+                  "%.2f ms then, and %.2f at once after another", c->rested_ms, c->warm_ms);
+    } else {
+        const bool tell = !c->socket.loopback;
+        bt_finding *at = say(f, "slow start", tell ? BT_FINDING_ADVICE : BT_FINDING_OK,
+                             "tcp_slow_start_after_idle is 1 on the worker: the first rows of a "
+                             "prompt after a rest go slowly (1 MiB: %.2f ms, and %.2f at once "
+                             "after another)", c->rested_ms, c->warm_ms);
+        if (tell) {
+            mend(at, true, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0");
+        }
+    }
+}
+
+/* The larger power of two, so that the number in a command is a round one. */
+static uint64_t round_up(double bytes)
+{
+    uint64_t v = 1 << 20;
+    while ((double)v < bytes && v < (UINT64_C(1) << 31)) {
+        v *= 2;
+    }
+    return v;
+}
+
+/* Half of a buffer is what TCP offers or keeps of payload; twice the product of rate and round trip
+ * keeps the line busy. */
+static void look_at_window(const bt_checkup *c, bt_findings *f, bool worker, uint64_t limit,
+                           const char *name, double needed)
+{
+    const char *system = worker ? c->facts.system : c->here.system;
+    if (limit == 0) {
+        return;
+    }
+    char up_to[24], wanted[24];
+    const bool low = needed > (double)limit;
+    bt_finding *at = say(f, name, low ? BT_FINDING_PROBLEM : BT_FINDING_OK,
+                         "%s: the kernel's tuning goes up to %s, %s than the %s that this rate and "
+                         "round trip need", worker ? "worker" : "here",
+                         size_text((double)limit, up_to), low ? "less" : "more",
+                         size_text(needed, wanted));
+    if (low && is(system, "linux")) {
+        mend(at, worker, "sudo sysctl -w net.ipv4.%s='4096 131072 %" PRIu64 "'", name,
+             round_up(needed));
+    } else if (low && is(system, "macos")) {
+        mend(at, worker, "sudo sysctl -w net.inet.tcp.%s=%" PRIu64,
+             worker ? "autosndbufmax" : "autorcvbufmax", round_up(needed));
+    }
+}
+
+/* An explicit --link-buffer is cut to these without a word. */
+static void look_at_buffer(const bt_checkup *c, bt_findings *f, bool worker, uint64_t limit,
+                           const char *name)
+{
+    const char *where = worker ? "worker" : "here";
+    char given[24], asked[24];
+    if (limit == 0) {
+        return;
+    }
+    if (c->buffer_bytes <= limit) {
+        (void)say(f, name, BT_FINDING_OK, "%s: --link-buffer may ask for up to %s", where,
+                  size_text((double)limit, given));
+        return;
+    }
+    bt_finding *at = say(f, name, BT_FINDING_PROBLEM, "%s: --link-buffer asks for %s, the kernel "
+                         "gives %s", where, size_text(c->buffer_bytes, asked),
+                         size_text((double)limit, given));
+    if (is(worker ? c->facts.system : c->here.system, "macos")) {
+        mend(at, worker, "sudo sysctl -w kern.ipc.maxsockbuf=%" PRIu64, round_up(c->buffer_bytes));
+    } else {
+        mend(at, worker, "sudo sysctl -w net.core.%s=%" PRIu64, name, round_up(c->buffer_bytes));
+    }
+}
+
+static void look_at_packets(const bt_checkup *c, bt_findings *f)
+{
+    const bt_link_socket *s = &c->socket;
+    const uint32_t mtu = s->path_mtu ? s->path_mtu : s->interface_mtu;
+    const bool narrow = s->segment_bytes > 0 && s->segment_bytes < PLAIN_SEGMENT_BYTES;
+    const bool large = mtu > 0 && mtu <= 1500 && s->interface_mbit >= LARGE_PACKETS_MBIT;
+    bt_finding *at = say(f, "mtu", !s->loopback && (narrow || large) ? BT_FINDING_ADVICE
+                                                                     : BT_FINDING_OK,
+                         "%u on the way by %s, %u bytes of payload in a packet%s", mtu,
+                         s->interface[0] ? s->interface : "an unknown interface",
+                         s->segment_bytes,
+                         s->loopback ? ""
+                         : narrow    ? ": a tunnel or VPN takes room; use the direct address"
+                         : large     ? ": 9000 on both ends saves both sides work at this speed"
+                                     : "");
+    if (!s->loopback && large && !narrow) {
+        mend(at, false, is(c->here.system, "macos") ? "sudo networksetup -setMTU %s 9000"
+                                                    : "sudo ip link set %s mtu 9000",
+             s->interface);
+        mend(at, true, is(c->facts.system, "macos") ? "sudo networksetup -setMTU INTERFACE 9000"
+                                                    : "sudo ip link set INTERFACE mtu 9000");
+        mend(at, false, is(c->here.system, "macos") ? "ping -D -s 8972 -c 3 '%.120s'"
+                                                    : "ping -M do -s 8972 -c 3 '%.120s'", c->host);
+    }
+}
+
+static void look_at_kernels(const bt_checkup *c, bt_findings *f)
+{
+    const double line = c->socket.loopback ? 0 : c->socket.interface_mbit * 125e3;
+    const double rate = fmax(bt_checkup_goodput(c), line);
+    const double round_trip = bt_spread_of(c->round_trip_ms, c->n_round_trips).low / 1e3;
+    const double needed = 2 * rate * round_trip;
+    char in[24], out[24];
+    (void)say(f, "buffers", BT_FINDING_OK, "in effect: %s to receive here, %s to send on the "
+              "worker%s%s", size_text((double)c->socket.receive_buffer, in),
+              size_text((double)c->facts.send_buffer, out),
+              c->facts.congestion[0] ? ", congestion control " : "", c->facts.congestion);
+    look_at_window(c, f, false, c->here.tcp_rmem_max, "tcp_rmem", needed);
+    look_at_window(c, f, true, c->facts.tcp_wmem_max, "tcp_wmem", needed);
+    look_at_buffer(c, f, false, c->here.rmem_max, "rmem_max");
+    look_at_buffer(c, f, true, c->facts.wmem_max, "wmem_max");
+    look_at_rest(c, f);
+    look_at_packets(c, f);
+}
+
+void bt_advice_give(const bt_checkup *c, bt_findings *ret_findings)
+{
+    bt_findings *f = ret_findings;
+    f->n = 0;
+    if (!look_at_reach(c, f) || !look_at_visit(c, f)) {
+        return;
+    }
+    look_at_worker(c, f);
+    look_at_identity(c, f);
+    if (look_at_probes(c, f)) {
+        look_at_goodput(c, f);
+        look_at_kernels(c, f);
+    }
+}
+
+bool bt_findings_well(const bt_findings *f)
+{
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (f->list[i].state == BT_FINDING_PROBLEM) {
+            return false;
+        }
+    }
+    return f->n > 0;
+}
