@@ -3,7 +3,6 @@
  * Exit code: 0 all is well (there may be advice), 1 there is a problem, 2 usage. */
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -227,14 +226,10 @@ static int print_json(const bt_checkup *c, const bt_findings *f)
     json_t *all = json_pack("{s:s,s:b,s:o,s:o,s:o}", "worker", c->address, "well",
                             (int)bt_findings_well(f), "reach", reach, "figures", figures_json(c),
                             "findings", list);
-    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    const bool told = all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(all);
-    if (!text) {
-        return bt_cli_say_error("out of memory");
-    }
-    puts(text);
-    free(text);
-    return 0;
+    putchar('\n');
+    return told ? 0 : bt_cli_say_error("the findings could not be written");
 }
 
 static int run(const void *given, int n_rest, char **rest)

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cli/notify.h"
 #include "cli/setup.h"
 #include "serve/access.h"
 #include "serve/server.h"
@@ -349,6 +350,7 @@ static void *load(void *context)
     };
     bt_server_set_ready(s->server, &serving);
     print_values(s);
+    bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_server_address(s->server));
     printf("ready on http://%s after %.1f s\n", bt_server_address(s->server),
            (bt_clock_ms() - begun) / 1e3);
     (void)fflush(stdout);
@@ -379,6 +381,7 @@ static void *stop_server(void *context)
 static void stop(state *s)
 {
     pthread_t thread;
+    bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in work");
     printf("stopping: requests in work have %u s\n", s->o->grace_s);
     (void)fflush(stdout);
     if (pthread_create(&thread, NULL, stop_server, s) != 0) {
@@ -419,6 +422,7 @@ static int serve(state *s)
         bt_log(BT_LOG_WARN, "anyone who reaches %s may use this server: give --api-key or "
                "--api-key-file, or --host 127.0.0.1", bt_server_address(s->server));
     }
+    bt_cli_notify("STATUS=loading the model");
     if (pthread_create(&loader, NULL, load, s) != 0) {
         bt_server_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cli/notify.h"
 #include "cli/setup.h"
 #include "handoff/worker.h"
 
@@ -176,6 +177,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
             print_status(w, e);
         }
     }
+    bt_cli_notify("STOPPING=1\nSTATUS=finishing prompts in work");
     bt_log(BT_LOG_INFO, "worker draining, another signal gives up prompts in work");
     const double until = bt_clock_ms() + o->drain_ms;
     bt_status s = BT_E_TIMEOUT;
@@ -215,6 +217,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
                eo.n_prefill_chunk, o->type_k, o->type_v);
         printf("listening on %s\n", bt_worker_address(worker));
         (void)fflush(stdout);
+        bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_worker_address(worker));
         serve(o, worker, engine);
         code = 0;
     }

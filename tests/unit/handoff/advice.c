@@ -1,4 +1,4 @@
-/* tests/unit/handoff/advice.c - every finding from made-up facts, with the command that mends it. */
+/* tests/unit/handoff/advice.c - every finding from made-up facts, and the command that mends it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,8 +112,8 @@ static void every_kind_has_a_sentence_and_a_name(void **state)
     (void)state;
     for (unsigned kind = 1; kind < BT_REACH_COUNT; kind++) {
         bt_error err = { 0 };
-        assert_int_not_equal(bt_reach_explain((bt_reach_kind)kind, EIO, "a:1", "1.2.3.4:1", 5, &err),
-                             BT_OK);
+        assert_int_not_equal(BT_OK, bt_reach_explain((bt_reach_kind)kind, EIO, "a:1", "1.2.3.4:1",
+                                                     5, &err));
         assert_non_null(strstr(err.text, "'a:1' (1.2.3.4:1): "));
         assert_string_not_equal(bt_reach_kind_name((bt_reach_kind)kind), "unknown");
     }
@@ -223,7 +223,8 @@ static void probes_that_fail(void **state)
 {
     (void)state;
     (void)bt_fail(&c.probe_error, BT_E_TIMEOUT, "0 of 1048576 bytes came");
-    expect("goodput", BT_FINDING_PROBLEM, "differ in MTU", "ping -M do -s 8972 -c 3 'spark'", false);
+    expect("goodput", BT_FINDING_PROBLEM, "differ in MTU", "ping -M do -s 8972 -c 3 'spark'",
+           false);
     (void)bt_fail(&c.probe_error, BT_E_LOST, "reset");
     expect("goodput", BT_FINDING_PROBLEM, "reset", NULL, false);
 }

@@ -211,7 +211,8 @@ static void what_a_visitor_may_not_say_ends_the_visit(void **state)
         } else {
             assert_int_equal(bt_wire_probe_encode(&large, body, sizeof body, &size, NULL), BT_OK);
             for (uint32_t stream = 1; stream <= 2; stream++) {
-                assert_int_equal(bt_link_send(link, BT_WIRE_PROBE, stream, body, size, NULL), BT_OK);
+                s = bt_link_send(link, BT_WIRE_PROBE, stream, body, size, NULL);
+                assert_int_equal(s, BT_OK);
             }
         }
         do {
