@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""baton doctor against real workers and real obstacles.
+
+Without namespaces: refused, names, keys, models, exit codes. With them: a machine that cannot be
+reached, that does not answer, that is forbidden; a cable of known speed; and the commands that the
+doctor gives are run and do mend what they were given for.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import net_harness as net
+import rig
+
+TIMEOUT_MS = 1000
+
+
+class Doctor:
+    def __init__(self, baton, within=None):
+        self.baton, self.within = baton, within
+
+    def __call__(self, address, *options):
+        """Exit code and what it found; its text form must tell the same problems."""
+        command = [self.baton, "doctor", address, "--timeout-ms", TIMEOUT_MS, *options, "--json"]
+        before = self.within.prefix() if self.within else []
+        done = subprocess.run(before + [str(c) for c in command], capture_output=True, text=True,
+                              timeout=60)
+        net.check(done.returncode in (0, 1) and done.stdout, f"{command}: {done.returncode} "
+                  f"{done.stderr}")
+        told = json.loads(done.stdout)
+        net.check(told["well"] == (done.returncode == 0), f"exit {done.returncode}: {told}")
+        states = {f["state"] for f in told["findings"]}
+        net.check(told["well"] == ("problem" not in states), f"{told}")
+        return told
+
+    def expect(self, address, name, state, text, *options, command=None, told=None):
+        """The finding of this name; fails unless it is as said. `told`: of an earlier checkup."""
+        told = told or self(address, *options)
+        found = [f for f in told["findings"] if f["name"] == name]
+        net.check(any(f["state"] == state and text in f["text"] for f in found),
+                  f"{address}: no {state} '{name}' with '{text}': {told['findings']}")
+        finding = next(f for f in found if f["state"] == state and text in f["text"])
+        commands = [m["command"] for m in finding["mend"]]
+        net.check(command is None or any(command in c for c in commands), f"{commands}")
+        return told, finding
+
+
+def here(o, models):
+    doctor = Doctor(o.baton)
+    doctor.expect(f"127.0.0.1:{net.free_port()}", "reach", "problem", "refused",
+                  command="--listen 0.0.0.0")
+    doctor.expect("no-such-name.invalid:7070", "name", "problem", "no-such-name.invalid",
+                  command="getent hosts")
+    for bad in (["127.0.0.1"], [], ["a:1", "b:2"], ["a:99999"]):
+        done = subprocess.run([o.baton, "doctor", *bad], capture_output=True, text=True)
+        net.check(done.returncode == 2 and done.stderr.startswith("error: "), f"{bad}: {done}")
+
+    worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
+    told, _ = doctor.expect(worker.address, "model", "ok", "same model", "-m",
+                            models["tiny-llama"])
+    net.check(told["well"] and told["reach"][0]["kind"] == "connected", f"{told}")
+    figures = told["figures"]
+    net.check(0 < figures["round_trip_ms_low"] <= figures["round_trip_ms"] <=
+              figures["round_trip_ms_high"], f"{figures}")
+    net.check(figures["goodput_bytes_per_second"] > 1e7 and figures["receive_buffer_bytes"] > 0
+              and figures["send_buffer_bytes"] > 0 and figures["segment_bytes"] > 0, f"{figures}")
+    if "tiny-qwen3" in models:
+        doctor.expect(worker.address, "model", "problem", "'geometry'", "-m", models["tiny-qwen3"])
+    told, _ = doctor.expect(worker.address, "model", "problem", "'type_k'", "-m",
+                            models["tiny-llama"], "-ctk", "f32", "--link-buffer", "4000M")
+    doctor.expect(worker.address, "rmem_max", "problem", "--link-buffer asks for", told=told,
+                  command="net.core.rmem_max=2147483648")
+    status = worker.wait_idle()
+    net.check(status["peers"] == 0 and status["connects"] == 0, f"took a server's place: {status}")
+    net.check(" warn " not in worker.text(), "a checkup is nothing to warn of:\n" + worker.text())
+    net.check(worker.end() == 0, "worker")
+
+
+def keys(o, models):
+    doctor = Doctor(o.baton)
+    folder = net._folder
+    paths = {}
+    for name, byte in (("doctor-right", b"a"), ("doctor-wrong", b"b")):
+        paths[name] = os.path.join(folder, name)
+        with open(paths[name], "wb") as f:
+            f.write(byte * 32)
+        os.chmod(paths[name], 0o600)
+    right, wrong = paths["doctor-right"], paths["doctor-wrong"]
+    worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--key-file", right)
+    told, _ = doctor.expect(worker.address, "key", "ok", "encrypted", "--key-file", right)
+    net.check(told["well"] and told["figures"]["encrypted"], f"{told}")
+    doctor.expect(worker.address, "key", "problem", "keys differ", "--key-file", wrong,
+                  command="sha256sum")
+    doctor.expect(worker.address, "key", "problem", "--key-file")
+    doctor.expect(worker.address, "key", "problem", "nowhere", "--key-file", folder + "/nowhere")
+    net.check(worker.end() == 0, "worker")
+    worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
+    doctor.expect(worker.address, "key", "problem", "--key-file", "--key-file", right)
+    net.check(worker.end() == 0, "worker")
+
+
+def two_machines(o, models):
+    """A cable of 100 Mbit/s between two namespaces."""
+    try:
+        r = rig.Rig(mbit=100)
+    except rig.NotAllowed as problem:
+        return f"without namespaces: {problem}"
+    with r:
+        worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--insecure", within=r.worker)
+        doctor = Doctor(o.baton, r.server)
+        told, rest = doctor.expect(worker.address, "slow start", "advice", "after a rest",
+                                   command="tcp_slow_start_after_idle=0")
+        net.check(told["well"], f"{told}")
+        rate = told["figures"]["goodput_bytes_per_second"]
+        # 1448 of 1538 bytes on a cable are payload; tbf counts 1514. More cannot be; less is a
+        # busy machine, which a checkup of a second cannot tell from a slow cable.
+        net.check(5e6 < rate < 100e6 / 8 * 1448 / 1514 * 1.1, f"{rate / 1e6:.1f} MB/s")
+        net.check(told["figures"]["path_mtu"] == 1500, f"{told['figures']}")
+        doctor.expect(worker.address, "key", "advice", "whoever reaches", command="urandom",
+                      told=told)
+        # What it says mends it does.
+        r.worker.run("sh", "-c", rest["mend"][0]["command"].replace("sudo ", ""))
+        doctor.expect(worker.address, "slow start", "ok", "off after a rest")
+        obstacles(doctor, r, worker)
+        net.check(worker.end() == 0, "worker")
+    return f"100 Mbit/s measured as {rate * 8 / 1e6:.1f} of payload"
+
+
+def obstacles(doctor, r, worker):
+    port = worker.port
+    doctor.expect(f"192.0.2.1:{port}", "reach", "problem", "no route", command="ip route get")
+    r.server.run("ip", "route", "add", "unreachable", "192.0.2.2")
+    doctor.expect(f"192.0.2.2:{port}", "reach", "problem", "no route")
+    r.server.run("ip", "route", "add", "prohibit", "192.0.2.3")
+    doctor.expect(f"192.0.2.3:{port}", "reach", "problem", "not permitted")
+    # An address that somebody claims and nobody has: packets vanish.
+    r.server.run("ip", "neigh", "add", "10.77.0.77", "lladdr", "02:00:00:00:00:77", "dev",
+                 rig.DEVICE)
+    doctor.expect(f"10.77.0.77:{port}", "reach", "problem", "no answer within 1",
+                  command="ufw allow")
+    # Something that is no worker at all listens there.
+    code = ("import socket,time; s=socket.socket(); s.bind(('10.77.0.1',7999)); s.listen(); "
+            "print('up', flush=True); c=s.accept()[0]; d=s.accept()[0]; "
+            "d.sendall(b'SSH-2.0-OpenSSH'); time.sleep(9)")
+    other = r.worker.popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    other.stdout.readline()
+    doctor.expect("10.77.0.1:7999", "answer", "problem", "not a Baton frame")
+    other.kill()
+    other.wait()
+    other.stdout.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("models")
+    o = parser.parse_args()
+    models = net.models_or_skip(o.models, ["tiny-llama", "tiny-qwen3"])
+    here(o, models)
+    keys(o, models)
+    return two_machines(o, models)
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))
