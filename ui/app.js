@@ -340,10 +340,43 @@ async function lookAtWorkers() {
   const all = status.n_ready === status.n_workers;
   pill.replaceChildren(element("span", "dot " + (all ? "ready" : status.n_ready ? "" : "bad")),
     `${status.n_ready} of ${status.n_workers} worker${status.n_workers === 1 ? "" : "s"}`);
-  $("workers-list").replaceChildren(...status.workers.map(worker));
+  $("workers-list").replaceChildren(here(status), ...status.workers.map(worker));
+  $("decisions-title").hidden = status.decisions.length === 0;
+  $("decisions").replaceChildren(...status.decisions.slice(0, 12).map(decision));
   $("hello-text").textContent = status.n_workers === 0
     ? "Prompts are read and answers are written on this server."
     : "Long prompts are read by a worker; answers are written on this server.";
+}
+
+// Fitted costs: a fixed part, then each token, dearer the deeper it stands.
+function costs(fixed, what, token, key) {
+  if (!(fixed > 0 || token > 0 || key > 0)) return [];
+  const says = [`${milliseconds(fixed)} a ${what}`, `${(token * 1000).toPrecision(3)} µs a token`];
+  if (key > 0) says.push(`${(key * 1e6).toPrecision(3)} µs more per 1000 positions before it`);
+  return [element("p", "quiet", "fitted: " + says.join(" + "))];
+}
+
+function here(status) {
+  const box = element("div", "worker");
+  const head = element("header");
+  head.append(element("span", "dot ready"), "this server");
+  box.append(head);
+  const rate = status.local_tokens_per_second;
+  box.append(element("p", "quiet", [`${count(status.n_local)} prompts kept here by decision`,
+    ...(rate > 0 ? [`${count(Math.round(rate))} tokens/s`] : [])].join(" · ")));
+  box.append(...costs(status.local_step_ms, "step", status.local_token_ms, status.local_key_ms));
+  return box;
+}
+
+function decision(d) {
+  const item = element("li");
+  const says = [`${count(d.n_tokens)} tokens`, d.worker ?? "here"];
+  if (d.outcome !== "here" && d.outcome !== "remote") says.push(d.outcome);
+  if (d.took_ms > 0) says.push("took " + milliseconds(d.took_ms));
+  if (d.local_ms > 0) says.push(`${milliseconds(d.local_ms)} expected here`);
+  if (d.remote_ms > 0) says.push(`${milliseconds(d.remote_ms)} there`);
+  item.append(says.join(" · "), element("p", "quiet small", d.reason));
+  return item;
 }
 
 function worker(w) {
@@ -358,6 +391,7 @@ function worker(w) {
   if (w.round_trip_ms > 0) says.push(`${w.round_trip_ms.toFixed(2)} ms away`);
   if (w.n_fallbacks > 0) says.push(`${w.n_fallbacks} fallbacks`);
   box.append(element("p", "quiet", says.join(" · ")));
+  box.append(...costs(w.prompt_ms, "step", w.token_ms, w.key_ms));
   return box;
 }
 

@@ -149,8 +149,7 @@ static bool all_tried(const bt_prefill *p)
     bt_prefill_status_get(p, &all);
     for (uint32_t i = 0; i < all.n_workers && all.n_ready == 0; i++) {
         bt_prefill_worker_status one;
-        bt_prefill_worker_status_get(p, i, &one);
-        if (one.reason[0] == '\0') {
+        if (bt_prefill_worker_status_get(p, i, &one) && one.reason[0] == '\0') {
             return false;
         }
     }

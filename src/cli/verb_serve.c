@@ -5,6 +5,7 @@
  * no new requests, those in work are finished or, after a while, cancelled; exit 0. A second signal
  * cancels them at once. */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include "base/log.h"
 #include "cli/notify.h"
 #include "cli/setup.h"
+#include "cli/workers_file.h"
+#include "handoff/worker.h"
 #include "serve/access.h"
 #include "serve/server.h"
 
@@ -25,7 +28,8 @@ enum {
     BATCH_DEFAULT = 2048,
     CHUNK_DEFAULT = 512,
     QUEUE_DEFAULT = 128,
-    GRACE_DEFAULT_S = 10
+    GRACE_DEFAULT_S = 10,
+    LOOK_AT_FILE_MS = 1000
 };
 
 typedef struct {
@@ -39,7 +43,8 @@ typedef struct {
     const char *type_k, *type_v;
     uint32_t    snapshot_every;
     uint64_t    snapshot_bytes;
-    const char *workers, *min_tokens, *policy, *key_file, *wire_type, *handoff;
+    const char *workers, *workers_file, *prefill_listen, *min_tokens, *policy, *key_file;
+    const char *wire_type, *handoff;
     uint32_t    n_prefill, n_prefill_chunk;
     uint64_t    link_buffer;
     int32_t     n_predict;
@@ -103,6 +108,10 @@ static const bt_option context_table[] = {
 static const bt_option prefill_table[] = {
     { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
       AT(workers), "workers that prefill for this server (default: none)", false },
+    { "Prefill elsewhere", "--prefill-device-file", "FILE", "PREFILL_DEVICE_FILE", BT_OPT_TEXT,
+      AT(workers_file), "the same, one a line; read again when it changes", false },
+    { "Prefill elsewhere", "--prefill-listen", "HOST:PORT", "PREFILL_LISTEN", BT_OPT_TEXT,
+      AT(prefill_listen), "prefill for other servers too, with half of --parallel", false },
     { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
       "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
     { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
@@ -195,6 +204,12 @@ static char next_news(void)
     return byte;
 }
 
+static bool has_news(int timeout_ms)
+{
+    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
+    return poll(&p, 1, timeout_ms) > 0;
+}
+
 /* ---- what is loaded ---- */
 
 typedef struct {
@@ -207,6 +222,8 @@ typedef struct {
     bt_setup       setup;
     bt_engine     *engine;
     bt_prefill    *prefill;
+    bt_worker     *worker;             /* NULL: does not prefill for others */
+    bt_workers_file file;
     bt_chat_format *chat;
     bt_error       chat_error;
     char           alias[256], context_reason[160];
@@ -256,7 +273,7 @@ static bt_status open_engine(state *s, bt_error *err)
         .n_parallel = o->n_parallel, .n_ctx = n_ctx, .n_batch = o->n_batch,
         .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
         .queue_max = o->queue_max, .snapshot_every = o->snapshot_every,
-        .snapshot_bytes = o->snapshot_bytes,
+        .snapshot_bytes = o->snapshot_bytes, .push = o->prefill_listen != NULL,
     };
     return bt_engine_create(&engine, &s->engine, err);
 }
@@ -264,11 +281,17 @@ static bt_status open_engine(state *s, bt_error *err)
 static bt_status open_workers(state *s, bt_error *err)
 {
     const options *o = s->o;
-    if (!o->workers) {
+    char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
+    if (!o->workers && !o->workers_file) {
         return BT_OK;
     }
+    if (o->workers_file) {
+        s->file.path = o->workers_file;
+        BT_TRY(bt_workers_file_read(&s->file, listed, err));
+    }
     const bt_prefill_options prefill = {
-        .addresses = o->workers, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
+        .addresses = o->workers_file ? listed : o->workers,
+        .addresses_change = o->workers_file != NULL, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
         .n_prefill_chunk = o->n_prefill_chunk,
         .codec = s->codec, .order = s->order,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
@@ -277,6 +300,34 @@ static bt_status open_workers(state *s, bt_error *err)
                                                               : UINT32_MAX },
     };
     return bt_prefill_open(&prefill, s->engine, &s->prefill, err);
+}
+
+/* The other role: this engine prefills for servers elsewhere as well. */
+static bt_status open_worker(state *s, bt_error *err)
+{
+    const options *o = s->o;
+    if (!o->prefill_listen) {
+        return BT_OK;
+    }
+    const bt_worker_options worker = {
+        .listen = o->prefill_listen, .n_prefill = o->n_parallel > 1 ? o->n_parallel / 2 : 1,
+        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .link = { .key_file = o->key_file },
+    };
+    return bt_worker_open(&worker, s->engine, &s->worker, err);
+}
+
+/* The list of workers as the file now says; a file that is wrong changes nothing. */
+static void reread_workers(state *s)
+{
+    char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
+    bt_error err = { 0 };
+    if (bt_workers_file_read(&s->file, listed, &err) != BT_OK ||
+        bt_prefill_set_workers(s->prefill, listed, &err) != BT_OK) {
+        bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
+    } else {
+        bt_log(BT_LOG_INFO, "workers read again from %s", s->file.path);
+    }
 }
 
 /* The file's name without folder and ending. */
@@ -311,10 +362,13 @@ static void print_values(const state *s)
     printf("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g\n",
            o->n_predict, (double)o->sampling.temperature, o->sampling.top_k,
            (double)o->sampling.top_p, (double)o->sampling.min_p);
-    if (o->workers) {
+    if (s->worker) {
+        printf("prefills for other servers on %s\n", bt_worker_address(s->worker));
+    }
+    if (s->prefill) {
         printf("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s\n",
-               o->workers, o->min_tokens, o->policy, o->key_file ? "yes" : "none", o->wire_type,
-               o->handoff);
+               o->workers ? o->workers : o->workers_file, o->min_tokens, o->policy,
+               o->key_file ? "yes" : "none", o->wire_type, o->handoff);
     }
     if (!s->chat) {
         printf("chat is refused: %s\n", s->chat_error.text);
@@ -331,7 +385,8 @@ static void *load(void *context)
         tell(FAILED);
         return NULL;
     }
-    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK) {
+    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK ||
+        open_worker(s, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         tell(FAILED);
         return NULL;
@@ -360,6 +415,7 @@ static void *load(void *context)
 
 static void unload(state *s)
 {
+    bt_worker_close(s->worker);
     bt_prefill_stop(s->prefill);
     bt_engine_destroy(s->engine);
     bt_prefill_close(s->prefill);
@@ -372,7 +428,11 @@ static void unload(state *s)
 static void *stop_server(void *context)
 {
     const state *s = context;
+    const double until = bt_clock_ms() + s->o->grace_s * 1e3;
     bt_server_stop(s->server, s->o->grace_s * 1000);
+    while (s->worker && bt_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(10);
+    }
     tell(LOADED);
     return NULL;
 }
@@ -382,6 +442,9 @@ static void stop(state *s)
 {
     pthread_t thread;
     bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in work");
+    if (s->worker && bt_worker_drain(s->worker, 0) != BT_OK) {
+        bt_log(BT_LOG_INFO, "prompts of other servers are in work");
+    }
     printf("stopping: requests in work have %u s\n", s->o->grace_s);
     (void)fflush(stdout);
     if (pthread_create(&thread, NULL, stop_server, s) != 0) {
@@ -435,6 +498,11 @@ static int serve(state *s)
     }
     pthread_join(loader, NULL);
     if (news == LOADED) {
+        while (s->file.path && !has_news(LOOK_AT_FILE_MS)) {
+            if (bt_workers_file_changed(&s->file)) {
+                reread_workers(s);
+            }
+        }
         next_news();
         stop(s);
     } else {
@@ -496,6 +564,9 @@ static int run(const void *given, int n_rest, char **rest)
     if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {
         return bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail",
                                   o.policy);
+    }
+    if (o.workers && o.workers_file) {
+        return bt_cli_usage_error("give --prefill-device or --prefill-device-file, not both");
     }
     o.chunk = o.chunk < o.n_batch ? o.chunk : o.n_batch;
     o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */

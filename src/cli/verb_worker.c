@@ -135,13 +135,16 @@ static bt_engine_options engine_options(const options *o, const bt_setup *s, bt_
                                         bt_type type_v)
 {
     const uint64_t all = (uint64_t)o->chunk * o->n_prefill;
+    const uint32_t n_batch = o->n_batch > 0          ? o->n_batch
+                             : all < BT_STEP_ROWS_MAX ? (uint32_t)all : BT_STEP_ROWS_MAX;
+    /* As many places again for prompts much shorter than those in work (docs/handoff.md). */
+    const uint32_t places = 2 * o->n_prefill < BT_PARALLEL_MAX ? 2 * o->n_prefill : BT_PARALLEL_MAX;
     return (bt_engine_options){
         .model = s->model, .device = s->device,
-        .n_parallel = o->n_prefill, .snapshot_every = o->snapshot_every,
-        .snapshot_bytes = o->snapshot_bytes,
+        .n_parallel = places < n_batch || n_batch < o->n_prefill ? places : n_batch,
+        .snapshot_every = o->snapshot_every, .snapshot_bytes = o->snapshot_bytes,
         .n_ctx = context_of(o, bt_model_config_of(s->model)),
-        .n_batch = o->n_batch > 0 ? o->n_batch
-                   : all < BT_STEP_ROWS_MAX ? (uint32_t)all : BT_STEP_ROWS_MAX,
+        .n_batch = n_batch,
         .n_prefill_chunk = o->chunk,
         .type_k = type_k, .type_v = type_v, .queue_max = QUEUE_MAX, .push = true,
     };
@@ -195,7 +198,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
 {
     const bt_engine_options eo = engine_options(o, s, type_k, type_v);
     const bt_worker_options wo = {
-        .listen = o->listen, .n_peers = o->n_peers,
+        .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
                   .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer

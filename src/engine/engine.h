@@ -25,6 +25,7 @@
 #ifndef BT_ENGINE_ENGINE_H
 #define BT_ENGINE_ENGINE_H
 
+#include "engine/forecast.h"
 #include "kv/pages.h"
 #include "model/model.h"
 #include "sample/sampler.h"
@@ -75,6 +76,7 @@ typedef struct {
     double   import_ms;            /* of the transfer: putting rows into pages */
     double   hidden;               /* share of sending the bytes that computing hid, 0 .. 1 */
     double   total_ms;             /* prompt given out to prefix usable */
+    bt_prefill_forecast forecast;  /* what the choice was made from */
 } bt_prefill_report;
 
 /* ---- placement: somebody else fills in rows ---- */
@@ -88,6 +90,11 @@ typedef struct {
     uint32_t        n_borders;
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
+    /* What a prefill here would meet; 0 where nothing is known yet. */
+    uint64_t        tokens_ahead;  /* of other prompts, computed before or beside this one */
+    double          keys_ahead;    /* positions that those look back at, all together */
+    double          decode_ms;     /* that each step spends on those who decode */
+    double          last_ms;       /* evaluating the last token, once all rows are there */
 } bt_prefill_job;
 
 /* All called on the engine thread; none may block. */

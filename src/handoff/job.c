@@ -168,30 +168,77 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     job->credit_left = asked.credit;
     job->credit_owed = 0;
     job->rows_ms = 0;
+    job->n_marks = 0;
     job->sent_ms = job->news_ms = bt_clock_ms();
     return BT_OK;
 }
 
-void bt_handoff_jobs_send(bt_handoff_peer *peer)
+/* Lock held. The prompt has just been sent. Of prompts that share a worker nobody knows what each
+ * of them costs. */
+static void note_company(bt_handoff_peer *peer, bt_handoff_job *job)
 {
-    uint32_t n_sent = 0;
+    job->alone = peer->others_prompts == 0;
+    for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        if (j != job && j->sent) {
+            j->alone = job->alone = false;
+        }
+    }
+}
+
+/* Which of those that wait goes first: as in the engine, the one with the fewest tokens left, less
+ * what could have been computed while it waited. So a short prompt overtakes a long one, and a long
+ * one waits at most for as much work as it is itself. */
+static double urgency(const bt_handoff_peer *peer, const bt_handoff_job *job, double now_ms)
+{
+    const double rate = bt_fit_rate(&peer->compute, 512);
+    return (now_ms - job->start_ms) * (rate > 0 ? rate : 1) - bt_handoff_job_left(job);
+}
+
+static bt_handoff_job *next_to_send(const bt_handoff_peer *peer)
+{
+    const double now = bt_clock_ms();
+    bt_handoff_job *best = NULL;
+    for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        if (!j->sent && !j->cancelled && j->send_status == BT_OK &&
+            (!best || urgency(peer, j, now) > urgency(peer, best, now))) {
+            best = j;
+        }
+    }
+    return best;
+}
+
+/* Whether there is a slot for it. The worker offers as many places more for prompts that are much
+ * shorter than all it has, so that those never wait for a long one to end; who gave a number of
+ * prompts gets that number. */
+static bool may_send(const bt_handoff_peer *peer, const bt_handoff_job *job)
+{
+    uint32_t n_sent = 0, shortest = UINT32_MAX;
     for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
         n_sent += j->sent;
+        shortest = j->sent && bt_handoff_job_left(j) < shortest ? bt_handoff_job_left(j) : shortest;
     }
-    for (bt_handoff_job *j = peer->jobs; j && peer->link; j = j->next) {
-        if (j->sent || j->cancelled) {
-            continue;
-        }
-        if (n_sent >= peer->status.n_slots || peer->status.state != BT_PREFILL_READY) {
-            break;
-        }
+    const bool express = peer->owner->options.n_prefill == 0 &&
+                         bt_handoff_job_left(job) <= shortest / BT_HANDOFF_EXPRESS_PART;
+    return n_sent < peer->status.n_slots || (express && n_sent < peer->n_streams &&
+                                             n_sent < 2 * peer->status.n_slots);
+}
+
+void bt_handoff_jobs_send(bt_handoff_peer *peer)
+{
+    while (peer->link && peer->status.state == BT_PREFILL_READY) {
+        bt_handoff_job *job = next_to_send(peer);
         bt_error err;
-        const bt_status s = send_job(peer, j, &err);
-        if (s == BT_E_FULL) {
-            break;                      /* tried again at the next tick */
+        if (!job || !may_send(peer, job)) {
+            return;
         }
-        j->send_status = s;             /* a failure is dealt with at the next tick */
-        n_sent += s == BT_OK;
+        const bt_status s = send_job(peer, job, &err);
+        if (s == BT_E_FULL) {
+            return;                     /* tried again at the next tick */
+        }
+        job->send_status = s;           /* a failure is dealt with at the next tick */
+        if (s == BT_OK) {
+            note_company(peer, job);
+        }
     }
 }
 
@@ -205,7 +252,8 @@ void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job)
     job->n_tries++;
     job->sent = false;
     job->send_status = BT_OK;
-    job->news_ms = bt_clock_ms();
+    job->news_ms = peer->given_ms = bt_clock_ms();
+    peer->n_passed = 0;
     bt_say(job->report.worker, sizeof job->report.worker, "%s", peer->address);
     bt_handoff_jobs_send(peer);
 }
@@ -227,6 +275,12 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.total_ms = bt_clock_ms() - job->start_ms;
     job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
     tell_wire_type(p, job);
+    const bt_prefill_outcome outcome = status == BT_E_CANCELLED ? BT_PREFILL_OUTCOME_CANCELLED
+                                       : job->policy_fail       ? BT_PREFILL_OUTCOME_FAILED
+                                                                : BT_PREFILL_OUTCOME_FALLBACK;
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_decided(p, job->ticket, outcome, job->report.total_ms);
+    (void)pthread_mutex_unlock(&p->lock);
     bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
     bt_handoff_job_destroy(job);
 }
@@ -256,10 +310,12 @@ static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
     if (p->stopping || job->cancelled || job->n_tries >= BT_HANDOFF_TRIES_MAX) {
         return NULL;
     }
-    const bt_router_question q = { .n_tokens = job->end - job->complete,
-                                   .token_bytes = p->token_bytes, .always = true };
-    bt_handoff_peers_view(p, job->end, view);
-    const bt_router_answer a = bt_router_choose(&q, view, p->n_peers, (int)from->index, reason,
+    bt_router_question q = bt_handoff_question(p, NULL);
+    q.position_first = job->complete;
+    q.position_end = job->end;
+    q.always = true;
+    bt_handoff_peers_view(p, job->tokens, job->complete, job->end, view);
+    const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason,
                                                 sizeof reason);
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;
 }
@@ -302,12 +358,14 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     take_off(peer, job);
     bt_handoff_peer *next = next_worker(p, peer, job);
     const bool cancelled = job->cancelled;
+    char next_address[sizeof next->address] = "";
     count_failed(peer, job, next != NULL);
     if (job->sent && tell) {
         send_cancel(peer, job->stream, why->status);
     }
     bt_ledger_close(&job->ledger);
     if (next) {
+        memcpy(next_address, next->address, sizeof next_address);
         job->report.retries++;
         bt_handoff_job_give(next, job);
     }
@@ -315,7 +373,7 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     (void)pthread_mutex_unlock(&p->lock);
     if (next) {
         bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
-               peer->address, next->address, complete, end, bt_status_name(why->status), why->text);
+               peer->address, next_address, complete, end, bt_status_name(why->status), why->text);
         return;
     }
     if (!cancelled) {
@@ -417,6 +475,7 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
     if (job->rows_ms == 0) {
         job->rows_ms = job->news_ms;
     }
+    bt_handoff_job_mark(job);
     job->report.bytes += (uint64_t)m.k.size + m.v.size;
     job->credit_owed += frame->size;
     give_credit(peer, job);
@@ -433,39 +492,6 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
         return;
     }
     job->complete = job->ledger.complete;
-}
-
-/* Lock held. What a committed prompt teaches about its worker. */
-static void learn(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wire_commit *m,
-                  double goodput_bytes_per_ms)
-{
-    bt_prefill *p = peer->owner;
-    const bt_prefill_report *r = &job->report;
-    const uint32_t n = job->end - job->asked.position_first;
-    const uint32_t n_computed = m->n_cached < job->end ? job->end - m->n_cached : 0;
-
-    peer->status.n_prompts++;
-    peer->status.n_tokens += n;
-    peer->status.n_bytes += bt_wire_tally_bytes(job->ledger.tally);
-    p->status.n_prompts++;
-    p->status.n_tokens += n;
-    p->status.n_bytes += r->bytes;
-    p->status.exposed_seconds += r->exposed_ms / 1000;
-    p->status.transfer_seconds += r->transfer_ms / 1000;
-
-    if (n_computed >= BT_HANDOFF_MEASURE_MIN) {
-        bt_fit_put(&peer->compute_ms, n_computed, r->compute_ms);
-        peer->measured_ms = bt_clock_ms();
-    }
-    /* What the link has seen is what it carries; rows that waited for computing only tell how fast
-     * that was. Short transfers measure the clock rather than the link. */
-    if (goodput_bytes_per_ms > 0) {
-        peer->bytes_per_ms = goodput_bytes_per_ms;
-    } else if (r->transfer_ms >= 1) {
-        const double rate = (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms;
-        peer->bytes_per_ms += (rate - peer->bytes_per_ms) * (peer->bytes_per_ms > 0 ? 0.25 : 1);
-    }
-    peer->tail_ms += (r->exposed_ms - peer->tail_ms) * (peer->status.n_prompts > 1 ? 0.25 : 1);
 }
 
 /* What sending the bytes takes by itself, less what was left of it when computing was done. The way
@@ -514,7 +540,8 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     (void)pthread_mutex_lock(&p->lock);
     take_off(peer, job);
     job->complete = job->end;
-    learn(peer, job, &m, link.goodput_bytes_per_ms);
+    bt_handoff_peer_learn(peer, job, &m, &link);
+    bt_handoff_decided(p, job->ticket, BT_PREFILL_OUTCOME_REMOTE, job->report.total_ms);
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
     bt_log(BT_LOG_DEBUG, "prefill committed worker %s tokens %u bytes %llu compute_ms %.1f "
@@ -538,7 +565,9 @@ static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job
         return p->options.stall_ms;
     }
     const uint32_t n = job->end - job->complete;
-    const double here = bt_fit_at(&p->local_ms, n), there = bt_fit_at(&peer->compute_ms, n);
+    const double keys = bt_router_keys(job->complete, job->end);
+    const double here = bt_fit_at(&p->local, 1, n, keys), there = bt_fit_at(&peer->compute, 1, n,
+                                                                            keys);
     if (here == 0 && there == 0) {
         return 60000;
     }

@@ -44,7 +44,8 @@ static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char 
     const bool ready = state == BT_PREFILL_READY;
     const bool other = peer->said_ready || !same_but_numbers(peer->said, reason);
     const bool news = ready ? !peer->said_ready : reason[0] && other;
-    st->state = state;
+    /* Who was taken off the list takes no prompts, even if it has just become ready. */
+    st->state = peer->leaving && ready ? BT_PREFILL_DRAINING : state;
     bt_say(st->reason, sizeof st->reason, "%s", reason);
     if (news) {
         peer->said_ready = ready;
@@ -62,47 +63,8 @@ static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char 
 
 static bool stopping(const bt_handoff_peer *peer) { return atomic_load(&peer->owner->stopping); }
 
-static uint64_t our_tokens(const bt_handoff_peer *peer)
-{
-    uint64_t ours = 0;
-    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
-        ours += j->end - j->complete;
-    }
-    return ours;
-}
-
-/* The worker's word includes our own prompts as they were a heartbeat ago; we know those better, so
- * only the rest is kept, taken apart when the word comes. */
-void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link)
-{
-    const double told_ms = bt_clock_ms() - link->peer_load_age_ms;
-    if (link->peer_load_age_ms >= 0 && told_ms > peer->load_told_ms + 1) {
-        const uint64_t all = link->peer_load.queued_tokens, ours = our_tokens(peer);
-        peer->others_tokens = all > ours ? all - ours : 0;
-        peer->load_told_ms = told_ms;
-    }
-}
-
-void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers)
-{
-    for (uint32_t i = 0; i < p->n_peers; i++) {
-        const bt_handoff_peer *peer = &p->peers[i];
-        bt_router_worker *w = &ret_workers[i];
-        *w = (bt_router_worker){ .ready = peer->link && peer->status.state == BT_PREFILL_READY &&
-                                          end <= peer->n_ctx };
-        if (!w->ready) {
-            continue;
-        }
-        bt_link_stats link;
-        bt_link_stats_get(peer->link, &link);
-        w->round_trip_ms = link.round_trip_ms_min;
-        w->compute_ms = peer->compute_ms;
-        w->bytes_per_ms = peer->bytes_per_ms;
-        w->tail_ms = peer->tail_ms;
-        w->tokens_ahead = our_tokens(peer) + peer->others_tokens;
-        w->measured_age_ms = peer->measured_ms > 0 ? bt_clock_ms() - peer->measured_ms : 0;
-    }
-}
+/* Lock held. Taken off the list, and the last prompt is done. */
+static bool may_leave(const bt_handoff_peer *peer) { return peer->leaving && !peer->jobs; }
 
 /* ---- handshake ---- */
 
@@ -165,10 +127,16 @@ static void take_welcome(bt_handoff_peer *peer, bt_link *link, const bt_wire_wel
     st->n_connects++;
     (void)bt_wire_text_copy(m->program, st->version, sizeof st->version);
     (void)bt_wire_text_copy(m->numerics, st->numerics, sizeof st->numerics);
+    if (peer->epoch != m->epoch) {      /* another process: its cache is empty */
+        bt_known_clear(&peer->known);
+    }
     peer->epoch = m->epoch;
     peer->n_ctx = m->n_ctx;
+    peer->n_streams = m->n_streams;
+    peer->chunk = o->n_prefill_chunk > 0 ? o->n_prefill_chunk : m->chunk_tokens;
     peer->stream_next = 1;
     peer->others_tokens = 0;
+    peer->others_prompts = 0;
     peer->load_told_ms = 0;
     peer->link = link;
 }
@@ -313,8 +281,12 @@ static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
     for (;;) {
         bt_frame frame;
         (void)pthread_mutex_lock(&peer->owner->lock);
-        const bool busy = peer->jobs != NULL;
+        const bool busy = peer->jobs != NULL, leave = may_leave(peer);
         (void)pthread_mutex_unlock(&peer->owner->lock);
+        if (leave) {
+            (void)bt_fail(err, BT_E_CLOSED, "taken off the list of workers");
+            return;
+        }
         bt_status s = bt_link_receive(link, busy ? BT_HANDOFF_TICK_MS : BT_HANDOFF_IDLE_MS, &frame,
                                       err);
         if (s == BT_OK) {
@@ -341,12 +313,12 @@ static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *why)
     bt_prefill *p = peer->owner;
     const bool stop = stopping(peer);
     (void)pthread_mutex_lock(&p->lock);
-    const bool drained = peer->status.state == BT_PREFILL_DRAINING;
+    const bool drained = peer->status.state == BT_PREFILL_DRAINING, left = peer->leaving;
     peer->link = NULL;                  /* from here on nobody gives it a job */
     peer->status.n_lost += !drained && !stop;
     peer->status.n_corrupt += why->status == BT_E_PROTOCOL;
     (void)pthread_mutex_unlock(&p->lock);
-    if (!stop) {
+    if (!stop && !left) {
         set_state(peer, BT_PREFILL_LOST, why->text);
     }
     bt_handoff_jobs_fail(peer, why);
@@ -361,8 +333,8 @@ static void back_off(bt_handoff_peer *peer, uint32_t ms)
     const double jitter = bt_random_u64(&random) == BT_OK ? (double)(random % 512) / 512 : 0.5;
     const double until = bt_clock_ms() + ms * (0.75 + 0.5 * jitter);
     (void)pthread_mutex_lock(&peer->owner->lock);
-    for (double left = until - bt_clock_ms(); left > 0 && !peer->owner->stopping;
-         left = until - bt_clock_ms()) {
+    for (double left = until - bt_clock_ms();
+         left > 0 && !peer->owner->stopping && !peer->leaving; left = until - bt_clock_ms()) {
         bt_link_cond_wait_ns(&peer->owner->wake, &peer->owner->lock,
                              bt_link_ms_to_ns((uint32_t)left + 1));
     }
@@ -393,11 +365,23 @@ static bool session(bt_handoff_peer *peer, bt_error *err)
     return true;
 }
 
+/* Whether the thread is to return; then nobody puts the worker back on the list. */
+static bool over(bt_handoff_peer *peer)
+{
+    bt_prefill *p = peer->owner;
+    (void)pthread_mutex_lock(&p->lock);
+    peer->ended = may_leave(peer) || p->stopping;
+    const bool ended = peer->ended;
+    (void)pthread_cond_broadcast(&p->wake);
+    (void)pthread_mutex_unlock(&p->lock);
+    return ended;
+}
+
 void *bt_handoff_peer_main(void *context)
 {
     bt_handoff_peer *peer = context;
     uint32_t pause_ms = BT_HANDOFF_BACKOFF_FIRST_MS;
-    while (!stopping(peer)) {
+    while (!over(peer)) {
         bt_error err = { 0 };
         if (session(peer, &err)) {
             pause_ms = BT_HANDOFF_BACKOFF_FIRST_MS;
@@ -411,9 +395,7 @@ void *bt_handoff_peer_main(void *context)
                                          : BT_HANDOFF_BACKOFF_LOST_MS;
             pause_ms = pause_ms * 2 < most ? pause_ms * 2 : most;
         }
-        if (!stopping(peer)) {
-            back_off(peer, pause_ms);
-        }
+        back_off(peer, pause_ms);
     }
     return NULL;
 }

@@ -23,7 +23,8 @@ typedef struct bt_prefill bt_prefill;
 #define BT_PREFILL_MIN_AUTO UINT32_MAX
 
 typedef struct {
-    const char     *addresses;         /* "host:port[;host:port...]", 1 .. BT_WORKERS_MAX of them */
+    const char     *addresses;         /* "host:port[;host:port...]", at most BT_WORKERS_MAX */
+    bool            addresses_change;  /* by bt_prefill_set_workers; else there must be one now */
     uint32_t        min_tokens;        /* fewer uncached tokens stay here; BT_PREFILL_MIN_AUTO:
                                           from measured rates, BT_PREFILL_MIN_FIRST before that */
     uint32_t        n_prefill;         /* prompts in flight per worker; 0: what the worker offers */
@@ -41,6 +42,10 @@ enum { BT_PREFILL_MIN_FIRST = 64 };    /* tokens; used by `auto` until both rate
 /* The engine must not have had a request yet. Strings are copied. */
 BT_MUST_CHECK bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine,
                                         bt_prefill **ret_prefill, bt_error *err);
+/* The workers from now on, in the form of `addresses`, maybe none. Those that stay are not touched;
+ * those that are gone finish what they compute and get no more. Any thread. On failure nothing has
+ * changed: BT_E_BADINPUT (an address; too many), BT_E_FULL (those that leave still need room). */
+BT_MUST_CHECK bt_status bt_prefill_set_workers(bt_prefill *p, const char *addresses, bt_error *err);
 void bt_prefill_stop(bt_prefill *p);                   /* NULL is fine; may be called twice */
 void bt_prefill_close(bt_prefill *p);                  /* stops first if nobody did */
 
@@ -73,6 +78,10 @@ typedef struct {
     double           round_trip_ms;    /* 0: not yet */
     double           goodput_bytes_per_second;   /* of rows, while they came; 0: not yet */
     double           tokens_per_second;          /* prefill rate there; 0: not yet */
+    double           prompt_ms, token_ms, key_ms;    /* fitted: of each prompt, token, and position
+                                                        that a token looks back at */
+    double           lead_ms, tail_ms; /* until the first rows; transfer that nothing hides */
+    double           idle_seconds;     /* since it was last given a prompt; < 0: never was */
     uint32_t         n_slots;          /* prompts in flight at most */
     uint32_t         n_in_flight, n_waiting;     /* prompts given to it; waiting here for a slot */
     uint64_t         tokens_in_flight;           /* of both */
@@ -99,11 +108,49 @@ typedef struct {
     uint64_t n_cancelled;
     double   exposed_seconds, transfer_seconds;  /* sums over committed prompts */
     double   local_tokens_per_second;  /* 0: not measured yet */
+    double   local_step_ms, local_token_ms, local_key_ms;    /* fitted, as those of workers */
 } bt_prefill_status;
 
 void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *ret_status);
-/* Worker `index` < n_workers, in the order of the option. */
-void bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index,
+/* The `index`th worker; false when there are not so many (any more). */
+bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index,
                                   bt_prefill_worker_status *ret_status);
+
+/* ---- what was decided lately, and what came of it ---- */
+
+/*    name       text */
+#define BT_PREFILL_OUTCOME_LIST(X)                                        \
+    X(HERE,      "here")          /* kept here by decision */             \
+    X(UNDER_WAY, "under way")                                             \
+    X(REMOTE,    "remote")                                                \
+    X(FALLBACK,  "fallback")      /* meant for a worker, finished here */ \
+    X(FAILED,    "failed")        /* the same under policy `fail` */      \
+    X(CANCELLED, "cancelled")
+
+typedef enum {
+#define X(name, text) BT_PREFILL_OUTCOME_##name,
+    BT_PREFILL_OUTCOME_LIST(X)
+#undef X
+    BT_PREFILL_OUTCOME_COUNT
+} bt_prefill_outcome;
+
+const char *bt_prefill_outcome_name(bt_prefill_outcome o);  /* static, lower case */
+
+typedef struct {
+    double   age_seconds;
+    uint32_t position_first, n_tokens; /* rows wanted; before them lies what the cache had */
+    char     worker[128];              /* the one chosen first; "": here */
+    char     reason[256];
+    double   local_ms, remote_ms;      /* predicted until the first token, remote: by the best
+                                          worker; 0: unknown */
+    bool     probe;                    /* to learn what it costs */
+    bt_prefill_outcome outcome;
+    double   took_ms;                  /* prompt given out to prefix usable; 0: not known */
+} bt_prefill_decision;
+
+enum { BT_PREFILL_DECISIONS_MAX = 32 };
+/* The last ones, newest first; returns how many. */
+uint32_t bt_prefill_decisions_get(const bt_prefill *p,
+                                  bt_prefill_decision ret_decisions[BT_PREFILL_DECISIONS_MAX]);
 
 #endif

@@ -1,8 +1,11 @@
 /* handoff/prefill_private.h - what the files of the server's side share.
  *
- * prefill.c   open, stop, close; the placement callbacks; status
+ * prefill.c   open, stop, close; the clerk
+ * place.c     the placement callbacks: where a prompt goes; the last decisions
+ * workers.c   the list of workers, which may change; status
  * peer.c      one thread per worker: connect, greet, receive, tick, back off
  * job.c       one prompt on one worker: send, import, verify, end, move on
+ * learn.c     what a committed prompt teaches; what the router is told of a worker
  *
  * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to
  * 1 MiB), so nothing finer is needed. Only the thread of the peer that a job is on takes the job
@@ -15,6 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "handoff/known.h"
 #include "handoff/ledger.h"
 #include "handoff/prefill.h"
 #include "handoff/router.h"
@@ -28,6 +32,8 @@ enum {
     BT_HANDOFF_BACKOFF_LOST_MS = 2000,     /* nobody there: a restart is seen soon */
     BT_HANDOFF_BACKOFF_REFUSED_MS = 10000, /* somebody said no: only a restart changes that */
     BT_HANDOFF_TRIES_MAX = 2,          /* workers that one prompt is given to */
+    BT_HANDOFF_EXPRESS_PART = 4,       /* a prompt so much shorter than all others needs no slot */
+    BT_HANDOFF_MARKS = 64,
     BT_HANDOFF_MEASURE_MIN = 16        /* tokens; fewer measure the reading of weights */
 };
 
@@ -36,6 +42,14 @@ enum {
 
 typedef struct bt_handoff_peer bt_handoff_peer;
 typedef struct bt_handoff_job  bt_handoff_job;
+
+typedef struct {
+    uint64_t ticket;
+    double   made_ms;
+    bt_prefill_decision told;          /* but for its age */
+} bt_handoff_decision;
+
+typedef struct { double ms, bytes; } bt_handoff_mark;
 
 struct bt_handoff_job {
     bt_handoff_job *next;
@@ -53,6 +67,9 @@ struct bt_handoff_job {
     bt_ledger ledger;                  /* open while sent */
     uint64_t  credit_left;             /* bytes that the worker may still send */
     uint64_t  credit_owed;             /* bytes imported and not yet returned as CREDIT */
+    bool      alone;                   /* no other prompt was on the worker meanwhile */
+    uint32_t  n_marks;                 /* when how many bytes had come: thinned out when full */
+    bt_handoff_mark marks[BT_HANDOFF_MARKS];
     double    start_ms;                /* given to us */
     double    sent_ms, rows_ms, news_ms;   /* PREFILL out; first rows; last frame; 0: not yet */
     bt_prefill_report report;
@@ -67,15 +84,26 @@ struct bt_handoff_peer {
     char        address[128];
 
     /* All below: owner->lock. */
+    bool            used;              /* this place in the list is taken */
+    bool            leaving;           /* taken off the list: ends when its prompts have */
+    bool            ended;             /* the thread is about to return; the clerk joins it */
     bt_link        *link;              /* only while READY or DRAINING */
     uint32_t        stream_next;
     uint64_t        epoch;
     uint32_t        n_ctx;             /* positions that fit the worker */
+    uint32_t        chunk;             /* tokens of our prompts in a step there */
+    uint32_t        n_streams;         /* prompts that it takes, in work and in line */
     bt_handoff_job *jobs;              /* in order of arrival */
-    bt_fit          compute_ms;        /* over tokens, by COMMIT */
-    double          bytes_per_ms, tail_ms;
-    double          measured_ms;       /* when these were last told something; 0: never */
+    bt_fit          compute;           /* of prompts, by COMMIT */
+    bt_fit          transfer;          /* of bytes, where they were what was waited for */
+    double          bytes_per_ms;      /* goodput; 0: not yet */
+    double          lead_ms, tail_ms;  /* see router.h; smoothed */
+    double          learned_ms;        /* when `compute` last was told something; 0: never */
+    double          given_ms;          /* when it was last given a prompt; 0: never */
+    uint32_t        n_passed;          /* prompts since then that might have come here */
+    bt_known        known;             /* prompts that its cache should hold */
     uint64_t        others_tokens;     /* of other servers, by the worker's last word */
+    uint32_t        others_prompts;
     double          load_told_ms;      /* when that came */
     bool            said_ready;        /* what the log was told last: ready, or this reason */
     char            said[256];
@@ -84,7 +112,7 @@ struct bt_handoff_peer {
 
 struct bt_prefill {
     bt_prefill_options options;
-    char              *addresses, *key_file, *numerics;   /* owned copies */
+    char              *key_file, *numerics;   /* owned copies */
     bt_engine         *engine;
     bt_rows_form       form;           /* of rows on the wire */
     bt_wire_hello      hello;
@@ -95,21 +123,49 @@ struct bt_prefill {
     pthread_mutex_t lock;              /* guards all below and the peers */
     pthread_cond_t  wake;              /* stop (ends back-off), work for the clerk */
     bool            last_remote;
-    bt_fit          local_ms;          /* over tokens, by measured() */
+    bt_fit          local;             /* of parts of steps, by measured() */
     bt_prefill_status status;          /* what is derived is filled in on demand */
+    bt_handoff_decision decisions[BT_PREFILL_DECISIONS_MAX];   /* a ring */
+    uint64_t        n_decisions;       /* ever made */
     bt_handoff_job *refused;           /* tickets for the clerk to end */
     pthread_t       clerk;
     bool            clerk_runs;
-    uint32_t          n_peers;
-    bt_handoff_peer  *peers;
+    bt_handoff_peer  *peers;           /* [BT_WORKERS_MAX] those `used` are the list */
 };
 
 /* ---- peer.c ---- */
 void *bt_handoff_peer_main(void *peer);
-/* Lock held. What the router has to know about every peer for a prompt that ends at `end`. */
-void bt_handoff_peers_view(const bt_prefill *p, uint32_t end, bt_router_worker *ret_workers);
+
+/* ---- workers.c ---- */
+/* Lock held. How many are on the list; the one that people should be told about when none is ready
+ * (NULL: the list is empty). */
+uint32_t bt_handoff_workers_count(const bt_prefill *p);
+const bt_handoff_peer *bt_handoff_workers_typical(const bt_prefill *p);
+/* Lock held on entry and exit, free in between. Joins one that has left; false if none had. */
+bool bt_handoff_workers_join_one(bt_prefill *p);
+
+/* ---- place.c ---- */
+/* The callbacks for the engine. */
+bt_placement bt_handoff_placement(bt_prefill *p);
+/* Lock held. What came of the decision about this ticket. */
+void bt_handoff_decided(bt_prefill *p, uint64_t ticket, bt_prefill_outcome outcome, double took_ms);
+/* Lock held. The question about a prompt that is as the job says; NULL: any. */
+bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job *job);
+
+/* ---- learn.c ---- */
+/* Lock held. What the router has to know about every place in the list, for rows [first, end) of
+ * these tokens (NULL: any). */
+void bt_handoff_peers_view(const bt_prefill *p, const uint32_t *tokens, uint32_t first,
+                           uint32_t end, bt_router_worker ret_workers[BT_WORKERS_MAX]);
 /* Lock held. What of the worker's load, as it has just told, is not ours. */
 void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link);
+/* Lock held. What a committed prompt teaches about its worker. */
+void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
+                           const bt_wire_commit *m, const bt_link_stats *link);
+/* Peer's thread. Notes when rows came. */
+void bt_handoff_job_mark(bt_handoff_job *job);
+/* Lock held. Tokens of this job that are not here yet. */
+uint32_t bt_handoff_job_left(const bt_handoff_job *job);
 
 /* ---- job.c ---- */
 /* NULL when there is no memory. */

@@ -1,113 +1,118 @@
-/* handoff/router.c - see router.h. */
+/* handoff/router.c - see router.h; predicted times and the choice. */
 #include "handoff/router.h"
+
+#include <math.h>
 
 #include "base/limits.h"
 #include "handoff/say.h"
 
-/* ---- fit ---- */
+/* ---- predicted milliseconds until the first token ---- */
 
-/* A sample counts half after 16 newer ones: a change of the link or of the load shows within a few
- * prompts, while one odd prompt moves little. 2^(-1/16). */
-#define FADE 0.9576032806985737
-
-void bt_fit_put(bt_fit *f, double x, double y)
+double bt_router_steps(double n, uint32_t chunk)
 {
-    if (!(x > 0) || !(y >= 0)) {
-        return;
-    }
-    f->w = f->w * FADE + 1;
-    f->x = f->x * FADE + x;
-    f->y = f->y * FADE + y;
-    f->xx = f->xx * FADE + x * x;
-    f->xy = f->xy * FADE + x * y;
+    const double steps = chunk > 0 ? ceil(n / chunk) : 1;
+    return n > 0 ? steps : 0;
 }
 
-bool bt_fit_known(const bt_fit *f)
+/* Of rows [first, end), alone. */
+static double compute_ms(const bt_fit *f, uint32_t chunk, double first, double end)
 {
-    return f->w > 0;
+    return end > first ? bt_fit_at(f, bt_router_steps(end - first, chunk), end - first,
+                                   bt_router_keys(first, end)) : 0;
 }
 
-/* Least squares, held to fixed >= 0 and slope > 0. Samples of one size tell nothing about the
- * fixed part; then the line goes through the origin, which is right for that size. */
-static void line_of(const bt_fit *f, double *ret_fixed, double *ret_slope)
+static double ahead_ms(const bt_fit *f, uint32_t chunk, const bt_router_load *l)
 {
-    const double mean_slope = f->x > 0 ? f->y / f->x : 0;
-    const double spread = f->w * f->xx - f->x * f->x;
-    *ret_fixed = 0;
-    *ret_slope = mean_slope;
-    if (spread <= 1e-3 * f->w * f->xx) {
-        return;
-    }
-    const double slope = (f->w * f->xy - f->x * f->y) / spread;
-    const double fixed = (f->y - slope * f->x) / f->w;
-    if (slope > 0 && fixed >= 0) {
-        *ret_fixed = fixed;
-        *ret_slope = slope;
-    } else if (slope > 0) {
-        *ret_slope = f->xy / f->xx;      /* through the origin, long prompts heavier */
-    }
+    return bt_fit_at(f, chunk > 0 ? l->n_tokens / chunk : 0, l->n_tokens, l->keys);
 }
 
-double bt_fit_at(const bt_fit *f, double x)
+/* Computing and sending go on at the same time, so the longer of the two counts:
+ *
+ *   ahead  |  round trip / 2 + computing + tail             |  last token
+ *          |  lead + computing what we have + bytes / rate  |
+ *
+ * What the worker has in its cache need not be computed, and what we have need not be sent. */
+double bt_router_remote_ms(const bt_router_question *q, const bt_router_worker *w)
 {
-    double fixed, slope;
-    if (!bt_fit_known(f)) {
+    if (!bt_fit_known(w->compute)) {
         return 0;
     }
-    line_of(f, &fixed, &slope);
-    return fixed + slope * x;
+    const double first = q->position_first, end = q->position_end;
+    const double from = w->n_known < q->position_end ? w->n_known : end;
+    const double computed_ms = w->round_trip_ms / 2 +
+                               compute_ms(w->compute, w->chunk, from, end) + w->tail_ms;
+    const double moved_ms = w->lead_ms + compute_ms(w->compute, w->chunk, from, first) +
+                            bt_fit_at(w->link, 1, (end - first) * (double)q->token_bytes, 0);
+    return ahead_ms(w->compute, w->chunk, &w->ahead) +
+           (computed_ms > moved_ms ? computed_ms : moved_ms) + q->here.last_ms;
 }
 
-double bt_fit_rate(const bt_fit *f)
+/* A step takes a chunk of the prompt at most; while others decode it must also end in time for
+ * them, and each step decodes for them first. */
+double bt_router_local_ms(const bt_router_question *q)
 {
-    double fixed, slope;
-    if (!bt_fit_known(f)) {
+    const bt_router_here *h = &q->here;
+    if (!bt_fit_known(h->step)) {
         return 0;
     }
-    line_of(f, &fixed, &slope);
-    return slope > 0 ? 1 / slope : 0;
-}
-
-/* ---- choice ---- */
-
-double bt_router_remote_ms(const bt_router_worker *w, uint32_t n_tokens, uint64_t token_bytes)
-{
-    if (!bt_fit_known(&w->compute_ms)) {
-        return 0;
+    const double first = q->position_first, end = q->position_end, n = end - first;
+    double steps = bt_router_steps(n, h->chunk);
+    const double rows_ms = bt_fit_at(h->step, 0, n, bt_router_keys(first, end)) +
+                           ahead_ms(h->step, h->chunk, &h->ahead);
+    if (h->decode_ms > 0 && h->gap_ms > h->decode_ms) {
+        const double in_time = rows_ms / (h->gap_ms - h->decode_ms);
+        steps = in_time > steps ? in_time : steps;
     }
-    const double rate = bt_fit_rate(&w->compute_ms);
-    const double ahead_ms = rate > 0 ? (double)w->tokens_ahead / rate : 0;
-    const double compute_ms = bt_fit_at(&w->compute_ms, n_tokens);
-    const double link_ms = w->bytes_per_ms > 0
-            ? (double)n_tokens * (double)token_bytes / w->bytes_per_ms : 0;
-    return w->round_trip_ms + ahead_ms + (compute_ms > link_ms ? compute_ms : link_ms) +
-           w->tail_ms;
+    return rows_ms + bt_fit_at(h->step, steps, 0, 0) + steps * h->decode_ms;
 }
 
-/* The order among workers needs an estimate also for one that has not worked yet: the best rate
- * seen anywhere stands in, so that a new worker gets its first prompt. */
-static double order_ms(const bt_router_worker *w, const bt_router_question *q, double rate_best)
+/* ---- among workers ---- */
+
+static bool judged(const bt_fit *f)
 {
-    const double known = bt_router_remote_ms(w, q->n_tokens, q->token_bytes);
-    const double rate = rate_best > 0 ? rate_best : 1;
-    return known > 0 ? known
-            : w->round_trip_ms + ((double)w->tokens_ahead + (double)q->n_tokens) / rate;
+    return f && f->n_samples >= BT_ROUTER_SAMPLES_MIN;
 }
 
-static int best_worker(const bt_router_question *q, const bt_router_worker *workers, uint32_t n,
-                       int skip)
+/* The order among workers needs an estimate also for one that has not worked yet: the fastest of
+ * the others stands in, so that a new worker gets its first prompt. */
+static double order_ms(const bt_router_question *q, const bt_router_worker *w,
+                       const bt_fit *stand_in)
 {
-    double rate_best = 0, best_ms = 0;
+    bt_router_worker like = *w;
+    if (!bt_fit_known(like.compute)) {
+        like.compute = stand_in;
+    }
+    if (bt_fit_known(like.compute)) {
+        return bt_router_remote_ms(q, &like);
+    }
+    return w->round_trip_ms + w->ahead.n_tokens + (q->position_end - q->position_first);
+}
+
+static const bt_fit *fastest(const bt_router_question *q, const bt_router_worker *workers,
+                             uint32_t n_workers)
+{
+    const bt_fit *best = NULL;
+    const double n = q->position_end;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        const bt_fit *f = workers[i].compute;
+        if (bt_fit_known(f) && (!best || bt_fit_rate(f, n) > bt_fit_rate(best, n))) {
+            best = f;
+        }
+    }
+    return best;
+}
+
+static int best_worker(const bt_router_question *q, const bt_router_worker *workers,
+                       uint32_t n_workers, int skip)
+{
+    const bt_fit *stand_in = fastest(q, workers, n_workers);
+    double best_ms = 0;
     int best = -1;
-    for (uint32_t i = 0; i < n; i++) {
-        const double rate = bt_fit_rate(&workers[i].compute_ms);
-        rate_best = rate > rate_best ? rate : rate_best;
-    }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n_workers; i++) {
         if (!workers[i].ready || (int)i == skip) {
             continue;
         }
-        const double ms = order_ms(&workers[i], q, rate_best);
+        const double ms = order_ms(q, &workers[i], stand_in);
         if (best < 0 || ms < best_ms) {
             best = (int)i;
             best_ms = ms;
@@ -116,57 +121,96 @@ static int best_worker(const bt_router_question *q, const bt_router_worker *work
     return best;
 }
 
-/* Decides by time: `a` has the best worker; both times are known. */
-static bool worth_sending(const bt_router_question *q, const bt_router_answer *a)
+/* A worker that others have outrun for a while gets a prompt again, as if we had outrun it. */
+static int stale_worker(const bt_router_question *q, const bt_router_worker *workers,
+                        uint32_t n_workers, int skip, double best_ms)
 {
-    const double bias = q->last_remote ? BT_ROUTER_BIAS : 1.0;
-    return a->remote_ms <= a->local_ms * bias;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        const bt_router_worker *w = &workers[i];
+        if (w->ready && (int)i != skip && w->idle_ms > BT_ROUTER_STALE_MS &&
+            bt_router_remote_ms(q, w) <= best_ms * BT_ROUTER_PROBE_MAX) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* ---- here or there ---- */
+
+static uint32_t tokens_of(const bt_router_question *q)
+{
+    return q->position_end - q->position_first;
+}
+
+/* By a number of tokens: the option's, or, until workers are measured, a guess. */
+static void choose_by_tokens(const bt_router_question *q, bt_router_answer *a, char *reason,
+                             size_t size)
+{
+    const uint32_t n = tokens_of(q);
+    const uint32_t least = q->always ? 1 : q->automatic ? q->min_first : q->min_tokens;
+    if (n < least) {
+        bt_say(reason, size, "%u tokens to prefill, fewer than the %u that go to a worker", n,
+               least);
+        a->worker = -1;
+        return;
+    }
+    a->wanted_remote = true;
+    if (a->worker < 0) {
+        bt_say(reason, size, "no worker is ready");
+    } else if (q->always) {
+        bt_say(reason, size, "the request asks for a worker");
+    } else {
+        bt_say(reason, size, "%u tokens to prefill, at least the %u that go to a worker", n, least);
+    }
+}
+
+/* By predicted times, which both are known. */
+static void choose_by_time(const bt_router_question *q, const bt_router_worker *w,
+                           bt_router_answer *a, char *reason, size_t size)
+{
+    const double margin = q->last_remote ? BT_ROUTER_MARGIN : 1 / BT_ROUTER_MARGIN;
+    const bool stale = w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS;
+    a->measured = true;
+    if (a->remote_ms <= a->local_ms * margin) {
+        bt_say(reason, size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
+               tokens_of(q), a->remote_ms, a->local_ms);
+    } else if (stale && tokens_of(q) >= q->min_first &&
+               a->remote_ms <= a->local_ms * BT_ROUTER_PROBE_MAX) {
+        a->probe = true;
+        bt_say(reason, size, "the worker has not been measured for %.0f s and %u prompts",
+               w->idle_ms / 1000, w->n_passed);
+    } else {
+        bt_say(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
+               tokens_of(q), a->local_ms, a->remote_ms);
+        a->worker = -1;
+    }
 }
 
 bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_worker *workers,
                                   uint32_t n_workers, int skip, char *reason, size_t reason_size)
 {
-    bt_router_answer a = { .worker = best_worker(q, workers, n_workers, skip) };
-    const uint32_t least = q->always ? 1 : q->automatic ? q->min_first : q->min_tokens;
-
-    a.local_ms = q->local_ms ? bt_fit_at(q->local_ms, q->n_tokens) : 0;
-    if (a.worker >= 0) {
-        a.remote_ms = bt_router_remote_ms(&workers[a.worker], q->n_tokens, q->token_bytes);
-    }
-    a.measured = a.local_ms > 0 && a.remote_ms > 0;
-
-    if (q->automatic && !q->always && a.measured) {
-        const bool stale = workers[a.worker].measured_age_ms > BT_ROUTER_STALE_MS &&
-                           q->n_tokens >= q->min_first;
-        if (stale && a.remote_ms <= a.local_ms * BT_ROUTER_PROBE_MAX) {
-            bt_say(reason, reason_size, "the worker has not been measured for %.0f s",
-                   workers[a.worker].measured_age_ms / 1000);
-            return a;
-        }
-        if (!worth_sending(q, &a)) {
-            bt_say(reason, reason_size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
-                q->n_tokens, a.local_ms, a.remote_ms);
-            a.worker = -1;
-            return a;
-        }
-        bt_say(reason, reason_size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
-            q->n_tokens, a.remote_ms, a.local_ms);
-        return a;
-    }
-    if (q->n_tokens < least) {
-        bt_say(reason, reason_size, "%u tokens to prefill, fewer than the %u that go to a worker",
-            q->n_tokens, least);
+    bt_router_answer a = { .worker = best_worker(q, workers, n_workers, skip),
+                           .local_ms = bt_router_local_ms(q) };
+    const bt_router_worker *w = a.worker >= 0 ? &workers[a.worker] : NULL;
+    a.remote_ms = w ? bt_router_remote_ms(q, w) : 0;
+    const bool by_time = q->automatic && !q->always && w && judged(w->compute);
+    if (by_time && judged(q->here.step)) {
+        choose_by_time(q, w, &a, reason, reason_size);
+    } else if (by_time && tokens_of(q) <= BT_ROUTER_LOCAL_PROBE_TOKENS) {
+        bt_say(reason, reason_size, "this machine has not been measured yet");
+        a.probe = true;
         a.worker = -1;
-        return a;
-    }
-    a.wanted_remote = true;
-    if (a.worker < 0) {
-        bt_say(reason, reason_size, "no worker is ready");
-    } else if (q->always) {
-        bt_say(reason, reason_size, "the request asks for a worker");
     } else {
-        bt_say(reason, reason_size, "%u tokens to prefill, at least the %u that go to a worker",
-            q->n_tokens, least);
+        choose_by_tokens(q, &a, reason, reason_size);
+    }
+    const int stale = a.worker < 0 || a.probe
+            ? -1 : stale_worker(q, workers, n_workers, skip, a.remote_ms);
+    if (stale >= 0 && stale != a.worker) {
+        a.worker = stale;
+        a.remote_ms = bt_router_remote_ms(q, &workers[stale]);
+        a.probe = true;
+        bt_say(reason, reason_size, "this worker has not been measured for %.0f s",
+               workers[stale].idle_ms / 1000);
     }
     return a;
 }
@@ -176,22 +220,27 @@ uint32_t bt_router_break_even(const bt_router_question *q, const bt_router_worke
     if (!q->automatic) {
         return q->min_tokens;
     }
-    if (!q->local_ms || !bt_fit_known(q->local_ms) || !bt_fit_known(&w->compute_ms)) {
+    if (!judged(w->compute) || !judged(q->here.step)) {
         return q->min_first;
     }
-    bt_router_worker idle = *w;
-    idle.tokens_ahead = 0;
-    /* Both times are convex in n and their difference changes sign once at most on the way up
-     * (fixed costs against slopes), so halving finds the place. */
+    bt_router_question idle = *q;
+    bt_router_worker free = *w;
+    idle.position_first = 0;
+    idle.here.ahead = (bt_router_load){ 0 };
+    idle.here.decode_ms = 0;
+    free.ahead = (bt_router_load){ 0 };
+    free.n_known = 0;
+    /* The fixed part of a worker is larger and its slope smaller, or there is no break-even: the
+     * difference changes sign once on the way up, and halving finds the place. */
     uint32_t low = 1, high = BT_CONTEXT_MAX;
-    const double bias = q->last_remote ? BT_ROUTER_BIAS : 1.0;
-    if (bt_router_remote_ms(&idle, high, q->token_bytes) > bt_fit_at(q->local_ms, high) * bias) {
+    idle.position_end = high;
+    if (bt_router_remote_ms(&idle, &free) > bt_router_local_ms(&idle)) {
         return UINT32_MAX;
     }
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (bt_router_remote_ms(&idle, middle, q->token_bytes) <=
-            bt_fit_at(q->local_ms, middle) * bias) {
+        idle.position_end = middle;
+        if (bt_router_remote_ms(&idle, &free) <= bt_router_local_ms(&idle)) {
             high = middle;
         } else {
             low = middle + 1;

@@ -212,7 +212,9 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
         head(to, series[i].name, series[i].kind, series[i].help);
         for (uint32_t worker = 0; worker < s.n_workers; worker++) {
             bt_prefill_worker_status w;
-            bt_prefill_worker_status_get(prefill, worker, &w);
+            if (!bt_prefill_worker_status_get(prefill, worker, &w)) {
+                break;                       /* one has just left */
+            }
             const double value = series[i].value(&w);
             bt_buf_printf(to, "%s{worker=\"", series[i].name);
             for (const char *c = w.address; *c; c++) {

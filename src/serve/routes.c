@@ -151,7 +151,9 @@ static enum MHD_Result run_props(bt_exchange *x)
 static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writer *w)
 {
     bt_prefill_worker_status s;
-    bt_prefill_worker_status_get(prefill, index, &s);
+    if (!bt_prefill_worker_status_get(prefill, index, &s)) {
+        return;                              /* it has just left */
+    }
     bt_json_open(w, NULL, '{');
     bt_json_string(w, "address", s.address);
     bt_json_string(w, "state", bt_prefill_state_name(s.state));
@@ -161,6 +163,12 @@ static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writ
     bt_json_number(w, "round_trip_ms", s.round_trip_ms);
     bt_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
     bt_json_number(w, "tokens_per_second", s.tokens_per_second);
+    bt_json_number(w, "prompt_ms", s.prompt_ms);
+    bt_json_number(w, "token_ms", s.token_ms);
+    bt_json_number(w, "key_ms", s.key_ms);
+    bt_json_number(w, "lead_ms", s.lead_ms);
+    bt_json_number(w, "tail_ms", s.tail_ms);
+    bt_json_number(w, "idle_seconds", s.idle_seconds);
     bt_json_natural(w, "n_slots", s.n_slots);
     bt_json_natural(w, "n_in_flight", s.n_in_flight);
     bt_json_natural(w, "n_waiting", s.n_waiting);
@@ -178,6 +186,29 @@ static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writ
     bt_json_natural(w, "n_late_frames", s.n_late_frames);
     bt_json_natural(w, "n_corrupt", s.n_corrupt);
     bt_json_close(w, '}');
+}
+
+static void write_decisions(const bt_prefill *prefill, bt_json_writer *w)
+{
+    bt_prefill_decision list[BT_PREFILL_DECISIONS_MAX];
+    const uint32_t n = prefill ? bt_prefill_decisions_get(prefill, list) : 0;
+    bt_json_open(w, "decisions", '[');
+    for (uint32_t i = 0; i < n; i++) {
+        const bt_prefill_decision *d = &list[i];
+        bt_json_open(w, NULL, '{');
+        bt_json_number(w, "age_seconds", d->age_seconds);
+        bt_json_natural(w, "position_first", d->position_first);
+        bt_json_natural(w, "n_tokens", d->n_tokens);
+        bt_json_string(w, "worker", d->worker[0] ? d->worker : NULL);
+        bt_json_string(w, "reason", d->reason);
+        bt_json_number(w, "local_ms", d->local_ms);
+        bt_json_number(w, "remote_ms", d->remote_ms);
+        bt_json_bool(w, "probe", d->probe);
+        bt_json_string(w, "outcome", bt_prefill_outcome_name(d->outcome));
+        bt_json_number(w, "took_ms", d->took_ms);
+        bt_json_close(w, '}');
+    }
+    bt_json_close(w, ']');
 }
 
 static enum MHD_Result run_prefill(bt_exchange *x)
@@ -206,11 +237,15 @@ static enum MHD_Result run_prefill(bt_exchange *x)
     bt_json_number(w, "exposed_seconds", s.exposed_seconds);
     bt_json_number(w, "transfer_seconds", s.transfer_seconds);
     bt_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
+    bt_json_number(w, "local_step_ms", s.local_step_ms);
+    bt_json_number(w, "local_token_ms", s.local_token_ms);
+    bt_json_number(w, "local_key_ms", s.local_key_ms);
     bt_json_open(w, "workers", '[');
     for (uint32_t i = 0; i < s.n_workers; i++) {
         write_worker(prefill, i, w);
     }
     bt_json_close(w, ']');
+    write_decisions(prefill, w);
     bt_json_close(w, '}');
     return send_json(x, &a);
 }

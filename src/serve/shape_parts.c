@@ -27,6 +27,37 @@ void bt_shape_timings(bt_json_writer *w, const char *key, const bt_request_stats
     bt_json_close(w, '}');
 }
 
+static void write_forecast(bt_json_writer *w, const bt_prefill_forecast *f)
+{
+    if (!f->made) {
+        bt_json_null(w, "forecast");
+        return;
+    }
+    bt_json_open(w, "forecast", '{');
+    bt_json_natural(w, "position_first", f->position_first);
+    bt_json_natural(w, "n_tokens", f->n_tokens);
+    bt_json_number(w, "local_ms", f->local_ms);
+    bt_json_number(w, "local_tokens_per_second", f->local_tokens_per_second);
+    bt_json_natural(w, "local_tokens_ahead", f->local_tokens_ahead);
+    bt_json_number(w, "local_decode_ms", f->local_decode_ms);
+    bt_json_natural(w, "n_workers", f->n_workers);
+    bt_json_open(w, "workers", '[');
+    for (uint32_t i = 0; i < f->n_workers && i < BT_FORECAST_WORKERS_MAX; i++) {
+        const bt_forecast_worker *of = &f->workers[i];
+        bt_json_open(w, NULL, '{');
+        bt_json_string(w, "worker", of->worker);
+        bt_json_number(w, "ms", of->ms);
+        bt_json_number(w, "tokens_per_second", of->tokens_per_second);
+        bt_json_number(w, "goodput_bytes_per_second", of->goodput_bytes_per_second);
+        bt_json_number(w, "round_trip_ms", of->round_trip_ms);
+        bt_json_natural(w, "tokens_ahead", of->tokens_ahead);
+        bt_json_natural(w, "n_known", of->n_known);
+        bt_json_close(w, '}');
+    }
+    bt_json_close(w, ']');
+    bt_json_close(w, '}');
+}
+
 void bt_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
 {
     static const char *const places[] = { "local", "remote", "mixed", "cache" };
@@ -48,6 +79,7 @@ void bt_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_repor
     bt_json_number(w, "import_ms", p->import_ms);
     bt_json_number(w, "overlap_percent", 100 * p->hidden);
     bt_json_number(w, "total_ms", p->total_ms);
+    write_forecast(w, &p->forecast);
     bt_json_close(w, '}');
 }
 

@@ -97,7 +97,7 @@ static void accept_server(liar *x)
 static bt_prefill_worker_status status_of(const liar *x)
 {
     bt_prefill_worker_status st;
-    bt_prefill_worker_status_get(x->prefill, 0, &st);
+    assert_true(bt_prefill_worker_status_get(x->prefill, 0, &st));
     return st;
 }
 

@@ -76,7 +76,7 @@ static void close_server(server_side *s)
 static bt_prefill_worker_status worker_status(const server_side *s, uint32_t i)
 {
     bt_prefill_worker_status st;
-    bt_prefill_worker_status_get(s->prefill, i, &st);
+    assert_true(bt_prefill_worker_status_get(s->prefill, i, &st));
     return st;
 }
 
@@ -471,6 +471,158 @@ static void bad_addresses_are_named(void **state)
     fake_engine_free(e);
 }
 
+static void set_workers(const server_side *s, const char *addresses, bt_status want)
+{
+    bt_error err = { 0 };
+    assert_int_equal(bt_prefill_set_workers(s->prefill, addresses, &err), want);
+    assert_true(want == BT_OK || err.text[0] != 0);
+}
+
+static uint32_t n_workers(const server_side *s)
+{
+    bt_prefill_status st;
+    bt_prefill_status_get(s->prefill, &st);
+    return st.n_workers;
+}
+
+static void wait_workers(const server_side *s, uint32_t n)
+{
+    const double until = bt_clock_ms() + 10000;
+    while (n_workers(s) != n && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(5);
+    }
+    assert_int_equal(n_workers(s), n);
+}
+
+/* Workers come and go while the server runs; one that goes finishes what it has. */
+static void the_list_of_workers_changes(void **state)
+{
+    (void)state;
+    worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
+    const char *a = bt_worker_address(w[0].worker), *b = bt_worker_address(w[1].worker);
+    char both[300];
+    snprintf(both, sizeof both, "%s;%s", a, b);
+    server_side s = open_server_with((bt_prefill_options){ .addresses = "", .min_tokens = 1,
+                                                           .addresses_change = true }, 1);
+    uint32_t *tokens = prompt(600, 21);
+    bt_prefill_report r;
+    assert_int_equal(give(&s, tokens, 600, BT_POLICY_FALLBACK, &r), -1);
+    assert_non_null(strstr(r.reason, "list of workers is empty"));
+
+    set_workers(&s, a, BT_OK);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    (void)expect_remote(&s, 100, 0, 22);
+    set_workers(&s, "nonsense", BT_E_BADINPUT);
+    set_workers(&s, "127.0.0.1:1;nonsense", BT_E_BADINPUT);
+    assert_int_equal(n_workers(&s), 1);             /* nothing has changed */
+    set_workers(&s, both, BT_OK);
+    wait_state(&s, 1, BT_PREFILL_READY);
+    assert_int_equal(worker_status(&s, 0).n_connects, 1);   /* who stays is not touched */
+
+    atomic_store(&w[0].engine->layer_us, 1000);
+    atomic_store(&w[1].engine->layer_us, 1000);
+    const int64_t t = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
+    assert_true(t >= 0);
+    const bool on_a = worker_status(&s, 0).n_in_flight > 0;
+    set_workers(&s, on_a ? b : a, BT_OK);           /* the busy one goes */
+    assert_int_equal(worker_status(&s, on_a ? 0 : 1).state, BT_PREFILL_DRAINING);
+    const int64_t t2 = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
+    assert_true(fake_wait(s.engine, t, 20000) && fake_wait(s.engine, t2, 20000));
+    assert_true(s.engine->tickets[t].committed && s.engine->tickets[t2].committed);
+    assert_string_equal(s.engine->tickets[t2].report.worker, on_a ? b : a);
+    wait_workers(&s, 1);
+
+    set_workers(&s, both, BT_OK);                   /* and back, */
+    wait_state(&s, 0, BT_PREFILL_READY);
+    wait_state(&s, 1, BT_PREFILL_READY);
+    set_workers(&s, "", BT_OK);                     /* all gone, and back before they are */
+    set_workers(&s, both, BT_OK);
+    assert_int_equal(n_workers(&s), 2);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    set_workers(&s, "", BT_OK);
+    wait_workers(&s, 0);
+    for (uint32_t i = 0; i < 3; i++) {              /* places in the table are given back */
+        char many[BT_WORKERS_MAX * 24] = "";
+        for (uint32_t k = 0; k < BT_WORKERS_MAX; k++) {
+            snprintf(many + strlen(many), sizeof many - strlen(many), "127.0.0.1:%u;",
+                     10 + i * BT_WORKERS_MAX + k);
+        }
+        set_workers(&s, many, BT_OK);
+        assert_int_equal(n_workers(&s), BT_WORKERS_MAX);
+        set_workers(&s, "", BT_OK);
+        wait_workers(&s, 0);
+    }
+    free(tokens);
+    close_server(&s);
+    close_worker(&w[0]);
+    close_worker(&w[1]);
+}
+
+static void decisions_are_remembered(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
+    wait_state(&s, 0, BT_PREFILL_READY);
+    assert_int_equal(bt_prefill_decisions_get(s.prefill, d), 0);
+    for (uint32_t i = 0; i < BT_PREFILL_DECISIONS_MAX + 3; i++) {
+        const bt_prefill_report r = expect_remote(&s, 40 + i, 0, 100 + i);
+        assert_true(r.forecast.made);
+        assert_int_equal(r.forecast.n_tokens, 39 + i);
+        assert_int_equal(r.forecast.n_workers, 1);
+        assert_string_equal(r.forecast.workers[0].worker, bt_worker_address(w.worker));
+        assert_true(i == 0 || r.forecast.workers[0].ms > 0);
+    }
+    assert_int_equal(bt_prefill_decisions_get(s.prefill, d), BT_PREFILL_DECISIONS_MAX);
+    assert_int_equal(d[0].n_tokens, 39 + BT_PREFILL_DECISIONS_MAX + 2);
+    assert_int_equal(d[BT_PREFILL_DECISIONS_MAX - 1].n_tokens, 39 + 3);
+    assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_REMOTE);
+    assert_string_equal(d[0].worker, bt_worker_address(w.worker));
+    assert_true(d[0].took_ms > 0 && d[0].reason[0]);
+    close_worker(&w);
+    wait_state(&s, 0, BT_PREFILL_CONNECTING);
+    uint32_t *tokens = prompt(80, 9);
+    bt_prefill_report r;
+    assert_int_equal(give(&s, tokens, 80, BT_POLICY_FALLBACK, &r), -1);
+    (void)bt_prefill_decisions_get(s.prefill, d);
+    assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_FALLBACK);
+    assert_string_equal(d[0].worker, "");
+    free(tokens);
+    close_server(&s);
+}
+
+/* With all slots taken by long prompts, one that is much shorter goes at once. */
+static void a_short_prompt_needs_no_slot(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 64, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 10000);
+    uint32_t *tokens = prompt(1500, 31);
+    bt_prefill_report r;
+    int64_t t[6];
+    for (int i = 0; i < 6; i++) {                   /* the worker offers 4 slots */
+        t[i] = give(&s, tokens, 1500, BT_POLICY_FAIL, &r);
+    }
+    const int64_t middle = give(&s, tokens, 900, BT_POLICY_FAIL, &r);
+    const int64_t brief = give(&s, tokens, 65, BT_POLICY_FAIL, &r);
+    assert_int_equal(worker_status(&s, 0).n_in_flight, 5);
+    assert_int_equal(worker_status(&s, 0).n_waiting, 3);
+    assert_true(fake_wait(s.engine, brief, 500));
+    assert_true(s.engine->tickets[brief].committed);
+    assert_false(s.engine->tickets[t[0]].committed);
+    atomic_store(&w.engine->layer_us, 0);
+    for (int i = 0; i < 6; i++) {
+        assert_true(fake_wait(s.engine, t[i], 20000));
+    }
+    assert_true(fake_wait(s.engine, middle, 20000));
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
 /* Every allocation of opening and of a prompt fails once: an error or a local prefill, no crash, no
  * leak (the sanitizers see to that), and the next prompt goes through. */
 static void any_failed_allocation_is_survived(void **state)
@@ -544,6 +696,9 @@ int main(void)
         cmocka_unit_test(drained_worker_finishes_and_gets_no_more),
         cmocka_unit_test(stop_ends_every_ticket),
         cmocka_unit_test(bad_addresses_are_named),
+        cmocka_unit_test(the_list_of_workers_changes),
+        cmocka_unit_test(decisions_are_remembered),
+        cmocka_unit_test(a_short_prompt_needs_no_slot),
         cmocka_unit_test(any_failed_allocation_is_survived),
     };
     return cmocka_run_group_tests_name("handoff/pair", tests, quiet, NULL);

@@ -1,4 +1,4 @@
-/* tests/unit/handoff/router.c - fits, estimates, choices. */
+/* tests/unit/handoff/router.c - predicted times, choices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,162 +14,218 @@ static bt_fit line(double fixed, double slope)
 {
     bt_fit f = { 0 };
     for (int i = 0; i < 20; i++) {
-        bt_fit_put(&f, 100 * (1 + i % 5), fixed + slope * 100 * (1 + i % 5));
+        const double n = 100 * (1 + i % 5);
+        bt_fit_put(&f, 1, n, 0, fixed + slope * n);
     }
     return f;
 }
 
-static void fit_finds_fixed_part_and_slope(void **state)
-{
-    (void)state;
-    const bt_fit f = line(7, 0.5);
-    assert_float_equal(bt_fit_at(&f, 1000), 507, 0.01);
-    assert_float_equal(bt_fit_at(&f, 0), 7, 0.01);
-    assert_float_equal(bt_fit_rate(&f), 2, 0.0001);
-}
+static char reason[256];
 
-static void fit_of_one_size_goes_through_the_origin(void **state)
+static bt_router_answer choose(const bt_router_question *q, const bt_router_worker *w, uint32_t n)
 {
-    (void)state;
-    bt_fit f = { 0 };
-    assert_false(bt_fit_known(&f));
-    assert_float_equal(bt_fit_at(&f, 10), 0, 0);
-    bt_fit_put(&f, 200, 100);
-    bt_fit_put(&f, 200, 100);
-    assert_float_equal(bt_fit_at(&f, 400), 200, 1e-9);
-}
-
-static void fit_never_falls_and_forgets(void **state)
-{
-    (void)state;
-    bt_fit f = { 0 };
-    bt_fit_put(&f, 10, 100);
-    bt_fit_put(&f, 1000, 50);                       /* falling: nonsense for a time */
-    assert_true(bt_fit_at(&f, 2000) >= bt_fit_at(&f, 1000));
-    assert_true(bt_fit_at(&f, 0) >= 0);
-    f = line(0, 1);
-    for (int i = 0; i < 200; i++) {
-        bt_fit_put(&f, 100 + i % 7, 4 * (100 + i % 7));
-    }
-    assert_float_equal(bt_fit_at(&f, 100), 400, 1);
-    bt_fit_put(&f, -1, 5);                          /* ignored */
-    bt_fit_put(&f, 5, -1);
-    assert_float_equal(bt_fit_at(&f, 100), 400, 1);
+    return bt_router_choose(q, w, n, -1, reason, sizeof reason);
 }
 
 static void too_short_stays_and_long_goes(void **state)
 {
     (void)state;
-    char reason[256];
     const bt_router_worker w = { .ready = true };
-    bt_router_question q = { .n_tokens = 63, .automatic = true, .min_first = 64, .token_bytes = 1 };
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+    bt_router_question q = { .position_end = 63, .automatic = true, .min_first = 64 };
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
     assert_non_null(strstr(reason, "64"));
-    q.n_tokens = 64;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
+    q.position_end = 64;
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
     q.automatic = false;
     q.min_tokens = 100;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
     q.always = true;
-    q.n_tokens = 1;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
+    q.position_end = 1;
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
 }
 
 static void nobody_ready_is_said(void **state)
 {
     (void)state;
-    char reason[256];
     const bt_router_worker w = { .ready = false };
-    const bt_router_question q = { .n_tokens = 500, .min_tokens = 1 };
-    const bt_router_answer a = bt_router_choose(&q, &w, 1, -1, reason, sizeof reason);
+    const bt_router_question q = { .position_end = 500, .min_tokens = 1 };
+    const bt_router_answer a = choose(&q, &w, 1);
     assert_int_equal(a.worker, -1);
     assert_true(a.wanted_remote);
     assert_string_equal(reason, "no worker is ready");
+    assert_int_equal(choose(&q, &w, 0).worker, -1);
 }
 
 static void least_finish_time_by_tokens(void **state)
 {
     (void)state;
-    char reason[256];
-    const bt_fit rate = line(0, 1);
+    const bt_fit rate = line(0, 1), slow = line(0, 1);
     /* Fewer prompts but more tokens ahead loses. */
     bt_router_worker w[3] = {
-        { .ready = true, .compute_ms = rate, .tokens_ahead = 5000 },
-        { .ready = true, .compute_ms = rate, .tokens_ahead = 900 },
-        { .ready = false, .compute_ms = rate },
+        { .ready = true, .compute = &rate, .ahead = { 5000, 0 } },
+        { .ready = true, .compute = &rate, .ahead = { 900, 0 } },
+        { .ready = false, .compute = &rate },
     };
-    const bt_router_question q = { .n_tokens = 500, .min_tokens = 1, .token_bytes = 1 };
-    assert_int_equal(bt_router_choose(&q, w, 3, -1, reason, sizeof reason).worker, 1);
+    const bt_router_question q = { .position_end = 500, .min_tokens = 1, .token_bytes = 1000 };
+    assert_int_equal(choose(&q, w, 3).worker, 1);
     assert_int_equal(bt_router_choose(&q, w, 3, 1, reason, sizeof reason).worker, 0);
-    w[0].tokens_ahead = 0;                          /* twice as fast a link does not make up for */
-    w[0].bytes_per_ms = 1e-6;
-    assert_int_equal(bt_router_choose(&q, w, 3, -1, reason, sizeof reason).worker, 1);
+    w[0].ahead.n_tokens = 0;                          /* idle, but behind a slow link */
+    w[0].link = &slow;
+    assert_int_equal(choose(&q, w, 3).worker, 1);
 }
 
 static void a_new_worker_gets_its_first_prompt(void **state)
 {
     (void)state;
-    char reason[256];
+    const bt_fit rate = line(0, 1);
     const bt_router_worker w[2] = {
-        { .ready = true, .compute_ms = line(0, 1), .tokens_ahead = 300 },
+        { .ready = true, .compute = &rate, .ahead = { 300, 0 } },
         { .ready = true },
     };
-    const bt_router_question q = { .n_tokens = 500, .min_tokens = 1, .token_bytes = 1 };
-    assert_int_equal(bt_router_choose(&q, w, 2, -1, reason, sizeof reason).worker, 1);
+    const bt_router_question q = { .position_end = 500, .min_tokens = 1 };
+    assert_int_equal(choose(&q, w, 2).worker, 1);
 }
 
-static void slow_worker_is_passed_over_with_hysteresis(void **state)
+static void the_mind_is_changed_past_a_margin(void **state)
 {
     (void)state;
-    char reason[256];
     const bt_fit local = line(0, 1);
-    bt_router_worker w = { .ready = true, .compute_ms = line(0, 1.1) };
-    bt_router_question q = { .n_tokens = 500, .automatic = true, .min_first = 64, .token_bytes = 1,
-                             .local_ms = &local, .last_remote = true };
-    bt_router_answer a = bt_router_choose(&q, &w, 1, -1, reason, sizeof reason);
+    bt_fit remote = line(0, 1.02);
+    const bt_router_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
+    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+                             .here = { .step = &local }, .last_remote = true };
+    bt_router_answer a = choose(&q, &w, 1);
     assert_true(a.measured);
-    assert_int_equal(a.worker, 0);                  /* 10 % slower: it leaves us free to decode */
+    assert_int_equal(a.worker, 0);                  /* 2 % slower: stays */
+    remote = line(0, 0.98);
     q.last_remote = false;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
-    w.compute_ms = line(0, 1.3);
+    assert_int_equal(choose(&q, &w, 1).worker, -1); /* 2 % faster: stays too */
+    remote = line(0, 1.1);
     q.last_remote = true;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
     assert_non_null(strstr(reason, "500 ms here"));
-    w.compute_ms = line(0, 0.2);
+    remote = line(0, 0.9);
     q.last_remote = false;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
 }
 
 static void a_worker_passed_over_is_tried_again(void **state)
 {
     (void)state;
-    char reason[256];
     const bt_fit local = line(0, 1);
-    bt_router_worker w = { .ready = true, .compute_ms = line(0, 3) };
-    bt_router_question q = { .n_tokens = 500, .automatic = true, .min_first = 64, .token_bytes = 1,
-                             .local_ms = &local };
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
-    w.measured_age_ms = BT_ROUTER_STALE_MS + 1;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
-    w.compute_ms = line(0, 5);                      /* hopeless */
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
+    bt_fit remote = line(0, 3);
+    bt_router_worker w = { .ready = true, .compute = &remote };
+    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+                             .here = { .step = &local } };
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
+    w.idle_ms = BT_ROUTER_STALE_MS + 1;             /* for a minute, */
+    assert_true(choose(&q, &w, 1).probe);
+    w.idle_ms = 1000;
+    w.n_passed = BT_ROUTER_STALE_PROMPTS;           /* or for so many prompts */
+    const bt_router_answer a = choose(&q, &w, 1);
+    assert_true(a.probe);
+    assert_int_equal(a.worker, 0);
+    remote = line(0, 5);                            /* hopeless */
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
+}
+
+static void a_worker_that_others_outran_is_tried_again(void **state)
+{
+    (void)state;
+    const bt_fit fast = line(0, 0.1), slow = line(0, 0.3), local = line(0, 1);
+    bt_router_worker w[2] = {
+        { .ready = true, .compute = &fast, .idle_ms = 1 },
+        { .ready = true, .compute = &slow, .idle_ms = 1 },
+    };
+    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+                             .here = { .step = &local } };
+    assert_int_equal(choose(&q, w, 2).worker, 0);
+    w[1].idle_ms = BT_ROUTER_STALE_MS + 1;
+    assert_int_equal(choose(&q, w, 2).worker, 1);
+    w[1].ahead.n_tokens = 5000;
+    assert_int_equal(choose(&q, w, 2).worker, 0);
+}
+
+/* Workers took every prompt: one goes here to learn what that costs, but not a long one. */
+static void this_machine_is_measured_once(void **state)
+{
+    (void)state;
+    const bt_fit remote = line(0, 0.5), none = { 0 };
+    const bt_router_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
+    bt_router_question q = { .position_end = 5000, .automatic = true, .min_first = 64,
+                             .here = { .step = &none } };
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
+    q.position_end = 500;
+    const bt_router_answer a = choose(&q, &w, 1);
+    assert_int_equal(a.worker, -1);
+    assert_true(a.probe);
+    assert_false(a.wanted_remote);
+}
+
+static void depth_makes_a_prompt_dearer(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    for (int i = 0; i < 40; i++) {
+        const double first = 100 * (i % 8), n = 50 * (1 + i % 5);
+        const double keys = bt_router_keys(first, first + n);
+        bt_fit_put(&f, 1, n, keys, n + 0.001 * keys);
+    }
+    bt_router_question q = { .position_first = 0, .position_end = 1000, .here = { .step = &f } };
+    const bt_router_worker w = { .ready = true, .compute = &f };
+    const double at_0 = bt_router_local_ms(&q), there_0 = bt_router_remote_ms(&q, &w);
+    q.position_first = 9000;
+    q.position_end = 10000;
+    /* 1000 + 0.5 * 1000 against 1000 + 9.5 * 1000 */
+    assert_float_equal(bt_router_local_ms(&q) / at_0, 7, 0.2);
+    /* A worker that has nothing in its cache must compute all that lies before as well. */
+    assert_float_equal(bt_router_remote_ms(&q, &w) / there_0, 40, 1.5);
+    const bt_router_worker has_it = { .ready = true, .compute = &f, .n_known = 9000 };
+    assert_float_equal(bt_router_remote_ms(&q, &has_it) / there_0, 7, 0.2);
+}
+
+static void what_is_sent_is_what_we_lack(void **state)
+{
+    (void)state;
+    bt_fit compute = line(0, 0.001), link = { 0 };
+    for (int i = 1; i <= 20; i++) {
+        bt_fit_put(&link, 1, 1e6 * i, 0, 10 * i);   /* 100 MB/s */
+    }
+    const bt_router_worker w = { .ready = true, .compute = &compute, .link = &link };
+    bt_router_question q = { .position_end = 1000, .token_bytes = 100000 };
+    assert_float_equal(bt_router_remote_ms(&q, &w), 1000, 20);
+    q.position_first = 900;
+    assert_float_equal(bt_router_remote_ms(&q, &w), 100, 2);
+}
+
+static void decoding_slows_a_prefill_here(void **state)
+{
+    (void)state;
+    const bt_fit step = line(0, 1);
+    bt_router_question q = { .position_end = 1000, .here = { .step = &step, .gap_ms = 50,
+                                                             .chunk = 512 } };
+    assert_float_equal(bt_router_local_ms(&q), 1000, 10);
+    q.here.decode_ms = 25;                          /* half of each step */
+    assert_float_equal(bt_router_local_ms(&q), 2000, 20);
+    q.here.decode_ms = 0;
+    q.here.ahead.n_tokens = 500;
+    assert_float_equal(bt_router_local_ms(&q), 1500, 15);
 }
 
 static void break_even_is_where_the_choice_changes(void **state)
 {
     (void)state;
-    char reason[256];
-    const bt_fit local = line(0, 1);
-    const bt_router_worker w = { .ready = true, .compute_ms = line(30, 0.25), .round_trip_ms = 50 };
-    bt_router_question q = { .automatic = true, .min_first = 64, .token_bytes = 1,
-                             .local_ms = &local };
+    const bt_fit local = line(0, 1), remote = line(30, 0.25), hopeless = line(0, 9);
+    const bt_router_worker w = { .ready = true, .compute = &remote, .round_trip_ms = 100,
+                                 .idle_ms = 1 };
+    bt_router_question q = { .automatic = true, .min_first = 64, .here = { .step = &local } };
     const uint32_t n = bt_router_break_even(&q, &w);
-    assert_in_range(n, 105, 108);                   /* 80 / 0.75 */
-    q.n_tokens = n;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, 0);
-    q.n_tokens = n - 1;
-    assert_int_equal(bt_router_choose(&q, &w, 1, -1, reason, sizeof reason).worker, -1);
-    const bt_router_worker slow = { .ready = true, .compute_ms = line(0, 9) };
+    assert_in_range(n, 103, 110);                   /* 80 / 0.75 */
+    q.position_end = n + n / 10;
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
+    q.position_end = n - n / 10;
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
+    const bt_router_worker slow = { .ready = true, .compute = &hopeless };
     assert_int_equal(bt_router_break_even(&q, &slow), UINT32_MAX);
     q.automatic = false;
     q.min_tokens = 5;
@@ -179,15 +235,17 @@ static void break_even_is_where_the_choice_changes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fit_finds_fixed_part_and_slope),
-        cmocka_unit_test(fit_of_one_size_goes_through_the_origin),
-        cmocka_unit_test(fit_never_falls_and_forgets),
         cmocka_unit_test(too_short_stays_and_long_goes),
         cmocka_unit_test(nobody_ready_is_said),
         cmocka_unit_test(least_finish_time_by_tokens),
         cmocka_unit_test(a_new_worker_gets_its_first_prompt),
-        cmocka_unit_test(slow_worker_is_passed_over_with_hysteresis),
+        cmocka_unit_test(the_mind_is_changed_past_a_margin),
         cmocka_unit_test(a_worker_passed_over_is_tried_again),
+        cmocka_unit_test(a_worker_that_others_outran_is_tried_again),
+        cmocka_unit_test(this_machine_is_measured_once),
+        cmocka_unit_test(depth_makes_a_prompt_dearer),
+        cmocka_unit_test(what_is_sent_is_what_we_lack),
+        cmocka_unit_test(decoding_slows_a_prefill_here),
         cmocka_unit_test(break_even_is_where_the_choice_changes),
     };
     return cmocka_run_group_tests_name("handoff/router", tests, NULL, NULL);

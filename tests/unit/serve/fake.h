@@ -212,6 +212,9 @@ void bt_request_stats_get(const bt_request *r, bt_request_stats *s)
     s->prefill.fallback = r->o.where == BT_WHERE_REMOTE;
     strcpy(s->prefill.worker, "spark:7070");
     strcpy(s->prefill.reason, "the worker is faster");
+    s->prefill.forecast = (bt_prefill_forecast){ .made = true, .n_tokens = 500, .local_ms = 900,
+                                                 .n_workers = 1 };
+    s->prefill.forecast.workers[0] = (bt_forecast_worker){ .worker = "spark:7070", .ms = 300 };
 }
 
 uint64_t bt_request_id(const bt_request *r) { return (uint64_t)(uintptr_t)r; }
@@ -225,12 +228,25 @@ void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *s)
     *s = (bt_prefill_status){ .n_workers = 1, .n_ready = 1, .n_prompts = 7 };
 }
 
-void bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index, bt_prefill_worker_status *s)
+bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index, bt_prefill_worker_status *s)
 {
     (void)p, (void)index;
     *s = (bt_prefill_worker_status){ .address = "spark\":7070", .state = BT_PREFILL_READY,
                                      .n_prompts = 7 };
+    return true;
 }
+
+uint32_t bt_prefill_decisions_get(const bt_prefill *p,
+                                  bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX])
+{
+    (void)p;
+    d[0] = (bt_prefill_decision){ .n_tokens = 500, .worker = "spark:7070", .reason = "faster",
+                                  .local_ms = 900, .remote_ms = 300 };
+    d[1] = (bt_prefill_decision){ .n_tokens = 5, .reason = "short" };
+    return 2;
+}
+
+const char *bt_prefill_outcome_name(bt_prefill_outcome o) { return o ? "?" : "here"; }
 
 const char *bt_prefill_state_name(bt_prefill_state s)
 {

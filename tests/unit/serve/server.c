@@ -743,6 +743,14 @@ static void the_server_tells_about_itself(void **state)
     a = http_get(port, "/v1/prefill");
     root = json_of(&a);
     assert_string_equal(text_at(root, "workers.0.state"), "ready");
+    assert_string_equal(text_at(root, "decisions.0.worker"), "spark:7070");
+    assert_float_equal(json_number_value(at(root, "decisions.0.local_ms")), 900, 0);
+    assert_true(json_is_null(at(root, "decisions.1.worker")));
+    json_decref(root);
+    a = http_post(port, "/completion", "{\"prompt\":\"p\"}");
+    root = json_of(&a);
+    assert_float_equal(json_number_value(at(root, "prefill.forecast.local_ms")), 900, 0);
+    assert_string_equal(text_at(root, "prefill.forecast.workers.0.worker"), "spark:7070");
     json_decref(root);
 }
 

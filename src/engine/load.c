@@ -1,0 +1,25 @@
+/* What a prefill here would meet: prompts under way and sequences that decode. For the placement,
+ * which compares it with the same of a worker. */
+#include "engine/private.h"
+
+void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job)
+{
+    const uint32_t n = r->n_prompt - r->n_done;
+    uint32_t n_decoding = 0;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        const bt_request *s = e->active[i];
+        if (!s || s == r) {
+            continue;
+        }
+        if (s->phase == BT_PHASE_PREFILL) {
+            /* The shorter one goes first, so a longer one costs as much as we are ourselves. */
+            const uint32_t left = s->n_prompt - s->n_done;
+            const uint32_t ahead = left < n ? left : n;
+            job->tokens_ahead += ahead;
+            job->keys_ahead += (double)ahead * (s->n_done + ahead / 2.0);
+        }
+        n_decoding += s->phase == BT_PHASE_DECODE;
+    }
+    job->decode_ms = bt_pace_decode_ms(&e->pace, n_decoding);
+    job->last_ms = bt_pace_decode_ms(&e->pace, n_decoding + 1);
+}

@@ -1,0 +1,194 @@
+/* handoff/fit.c - costs from samples (router.h).
+ *
+ * Weighted least squares over ms per unit of n, so that a long prompt does not outweigh what short
+ * ones tell of fixed costs; coefficients are held at or above 0. What samples of one size cannot
+ * tell apart is put on n: a small ridge on the two other terms sees to that.
+ */
+#include <math.h>
+
+#include "handoff/router.h"
+
+/* A sample counts half after 16 newer ones of its size and after 64 of any: a change of the link or
+ * of the load shows within a few prompts, one odd prompt moves little, and a hundred steps of one
+ * long prompt do not wipe out what short ones cost. 2^(-1/16), 2^(-1/64). */
+#define FADE_OWN 0.9576032806985737
+#define FADE_ALL 0.9892280131939755
+/* Two samples in a row so far off, on the same side: the world has changed, and the old is told to
+ * go faster. */
+#define SURPRISE 1.5
+#define SURPRISE_KEEPS 0.1
+#define RIDGE 1e-3
+
+enum { PIECES, UNITS, KEYS };
+
+static uint32_t class_of(double n)
+{
+    int exponent = 0;
+    (void)frexp(n, &exponent);
+    const int c = exponent <= 0 ? 0 : (exponent - 1) / 2;
+    return c < BT_FIT_CLASSES ? (uint32_t)c : BT_FIT_CLASSES - 1;
+}
+
+static void scale(bt_fit_sums *s, double by)
+{
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        s->xy[i] *= by;
+        for (int j = 0; j < BT_FIT_TERMS; j++) {
+            s->xx[i][j] *= by;
+        }
+    }
+}
+
+static void add(bt_fit_sums *to, const bt_fit_sums *s)
+{
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        to->xy[i] += s->xy[i];
+        for (int j = 0; j < BT_FIT_TERMS; j++) {
+            to->xx[i][j] += s->xx[i][j];
+        }
+    }
+}
+
+/* ---- solving ---- */
+
+/* The terms in `mask` of a * x = b by elimination, others 0; false when one comes out below 0 or
+ * the terms cannot be told apart. The matrix is positive definite with a unit diagonal. */
+static bool solve_subset(const bt_fit_sums *s, unsigned mask, double *x)
+{
+    double a[BT_FIT_TERMS][BT_FIT_TERMS + 1];
+    int terms[BT_FIT_TERMS], n = 0;
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        x[i] = 0;
+        if (mask & 1u << i) {
+            terms[n++] = i;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            a[i][j] = s->xx[terms[i]][terms[j]];
+        }
+        a[i][n] = s->xy[terms[i]];
+    }
+    for (int i = 0; i < n; i++) {
+        if (a[i][i] < 1e-9) {
+            return false;
+        }
+        for (int k = i + 1; k < n; k++) {
+            const double by = a[k][i] / a[i][i];
+            for (int j = i; j <= n; j++) {
+                a[k][j] -= by * a[i][j];
+            }
+        }
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        double sum = a[i][n];
+        for (int j = i + 1; j < n; j++) {
+            sum -= a[i][j] * x[terms[j]];
+        }
+        x[terms[i]] = sum / a[i][i];
+    }
+    for (int i = 0; i < n; i++) {
+        if (x[terms[i]] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What is left of the squares, up to a constant. */
+static double objective(const bt_fit_sums *s, const double *x)
+{
+    double sum = 0;
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        sum -= 2 * s->xy[i] * x[i];
+        for (int j = 0; j < BT_FIT_TERMS; j++) {
+            sum += x[i] * s->xx[i][j] * x[j];
+        }
+    }
+    return sum;
+}
+
+/* Three terms have seven subsets: the best one without a negative term is the answer. */
+static void solve(bt_fit *f)
+{
+    bt_fit_sums s = { 0 };
+    double size[BT_FIT_TERMS], best = 0;
+    for (int c = 0; c < BT_FIT_CLASSES; c++) {
+        add(&s, &f->classes[c]);
+    }
+    unsigned there = 0;
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        size[i] = s.xx[i][i] > 0 ? sqrt(s.xx[i][i]) : 0;
+        there |= size[i] > 0 ? 1u << i : 0;
+    }
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        for (int j = 0; j < BT_FIT_TERMS; j++) {
+            s.xx[i][j] = size[i] > 0 && size[j] > 0 ? s.xx[i][j] / (size[i] * size[j]) : 0;
+        }
+        s.xy[i] = size[i] > 0 ? s.xy[i] / size[i] : 0;
+        s.xx[i][i] += i == UNITS ? 0 : RIDGE;
+    }
+    for (unsigned mask = 1; mask < 1u << BT_FIT_TERMS; mask++) {
+        double x[BT_FIT_TERMS];
+        if ((mask & ~there) != 0 || !solve_subset(&s, mask, x)) {
+            continue;
+        }
+        const double left = objective(&s, x);
+        if (left < best) {
+            best = left;
+            for (int i = 0; i < BT_FIT_TERMS; i++) {
+                f->cost[i] = size[i] > 0 ? x[i] / size[i] : 0;
+            }
+        }
+    }
+}
+
+/* ---- doors ---- */
+
+void bt_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
+{
+    if (!(n > 0) || !(ms > 0) || !isfinite(ms) || !(pieces >= 0) || !(keys >= 0)) {
+        return;
+    }
+    const double x[BT_FIT_TERMS] = { pieces / n, 1, keys / n }, y = ms / n;
+    bt_fit_sums sample;
+    for (int i = 0; i < BT_FIT_TERMS; i++) {
+        sample.xy[i] = x[i] * y;
+        for (int j = 0; j < BT_FIT_TERMS; j++) {
+            sample.xx[i][j] = x[i] * x[j];
+        }
+    }
+    const double told = bt_fit_at(f, pieces, n, keys);
+    const int surprise = told <= 0 ? 0 : ms > told * SURPRISE ? 1 : ms < told / SURPRISE ? -1 : 0;
+    const bool changed = surprise != 0 && surprise == f->surprise;
+    const uint32_t own = class_of(n);
+    f->surprise = surprise;
+    for (uint32_t c = 0; c < BT_FIT_CLASSES; c++) {
+        scale(&f->classes[c], (c == own ? FADE_OWN : FADE_ALL) * (changed ? SURPRISE_KEEPS : 1));
+    }
+    add(&f->classes[own], &sample);
+    f->n_samples++;
+    solve(f);
+}
+
+bool bt_fit_known(const bt_fit *f)
+{
+    return f && f->n_samples > 0;
+}
+
+double bt_fit_at(const bt_fit *f, double pieces, double n, double keys)
+{
+    return bt_fit_known(f) ? f->cost[PIECES] * pieces + f->cost[UNITS] * n + f->cost[KEYS] * keys
+                           : 0;
+}
+
+double bt_fit_rate(const bt_fit *f, double n)
+{
+    const double ms = bt_fit_at(f, 1, n, bt_router_keys(0, n));
+    return ms > 0 ? n / ms : 0;
+}
+
+double bt_router_keys(double first, double end)
+{
+    return end > first ? (end - first) * (first + end + 1) / 2 : 0;
+}

@@ -1,0 +1,39 @@
+/* handoff/known.c - see known.h. A table without collisions lists: whoever comes last stays. */
+#include "handoff/known.h"
+
+#include <string.h>
+
+#include "base/digest.h"
+
+static uint64_t chain(const uint32_t *block, uint64_t before)
+{
+    const uint64_t h = bt_hash64(block, BT_KNOWN_BLOCK * sizeof *block, before);
+    return h != 0 ? h : 1;             /* 0 is an empty slot */
+}
+
+void bt_known_put(bt_known *k, const uint32_t *tokens, uint32_t n)
+{
+    uint64_t h = 0;
+    for (uint32_t at = 0; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
+        h = chain(tokens + at, h);
+        k->slots[h % BT_KNOWN_SLOTS] = h;
+    }
+}
+
+uint32_t bt_known_find(const bt_known *k, const uint32_t *tokens, uint32_t n)
+{
+    uint64_t h = 0;
+    uint32_t at = 0;
+    for (; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
+        h = chain(tokens + at, h);
+        if (k->slots[h % BT_KNOWN_SLOTS] != h) {
+            break;
+        }
+    }
+    return at;
+}
+
+void bt_known_clear(bt_known *k)
+{
+    memset(k, 0, sizeof *k);
+}

@@ -1,0 +1,26 @@
+/* handoff/known.h - what a worker's prefix cache should hold, guessed from what was given to it.
+ *
+ * Prompts are remembered as chained hashes of blocks of tokens, so that a prompt which begins like
+ * an earlier one is known to be cheap there: turn 2 of a chat costs a worker that has turn 1 only
+ * what is new. A wrong guess costs time, never an answer.
+ *
+ * Threads: callers lock. Failure: none. Zeroed is empty.
+ */
+#ifndef BT_HANDOFF_KNOWN_H
+#define BT_HANDOFF_KNOWN_H
+
+#include <stdint.h>
+
+enum {
+    BT_KNOWN_BLOCK = 64,               /* tokens */
+    BT_KNOWN_SLOTS = 4096              /* blocks remembered; the newest stay */
+};
+
+typedef struct { uint64_t slots[BT_KNOWN_SLOTS]; } bt_known;
+
+void bt_known_put(bt_known *k, const uint32_t *tokens, uint32_t n);
+/* Tokens of the beginning that are known, in whole blocks. */
+uint32_t bt_known_find(const bt_known *k, const uint32_t *tokens, uint32_t n);
+void bt_known_clear(bt_known *k);
+
+#endif

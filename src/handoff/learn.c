@@ -1,0 +1,220 @@
+/* handoff/learn.c - what prompts teach about workers, and what the router is told of them.
+ *
+ * Only a prompt that was alone on its worker says what work costs there: of one that shared it,
+ * nobody here can tell which part of the time was its own. Where prompts never are alone, one in a
+ * minute is taken as it is.
+ */
+#include "base/clock.h"
+#include "handoff/prefill_private.h"
+
+/* Of a prompt of which so many bytes came late, the exposed time is the link's, not the tail's. */
+#define LINK_BOUND 0.2
+/* Less measures clocks and threads rather than the link. */
+#define LINK_BYTES_MIN 65536.0
+#define LINK_MS_MIN 1.0
+#define SMOOTH 0.25
+#define LEARN_SHARED_MS 60000.0
+
+/* ---- load ---- */
+
+uint32_t bt_handoff_job_left(const bt_handoff_job *job)
+{
+    return job->end - job->complete;
+}
+
+static uint64_t our_tokens(const bt_handoff_peer *peer, uint32_t *ret_prompts)
+{
+    uint64_t ours = 0;
+    *ret_prompts = 0;
+    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        ours += j->sent ? bt_handoff_job_left(j) : 0;
+        *ret_prompts += j->sent;
+    }
+    return ours;
+}
+
+/* The worker's word includes our own prompts as they were a heartbeat ago; we know those better, so
+ * only the rest is kept, taken apart when the word comes. */
+void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link)
+{
+    const double told_ms = bt_clock_ms() - link->peer_load_age_ms;
+    if (link->peer_load_age_ms >= 0 && told_ms > peer->load_told_ms + 1) {
+        uint32_t n_ours;
+        const uint64_t all = link->peer_load.queued_tokens, ours = our_tokens(peer, &n_ours);
+        const uint32_t n_all = link->peer_load.running + link->peer_load.waiting;
+        peer->others_prompts = n_all > n_ours ? n_all - n_ours : 0;
+        peer->others_tokens = all > ours && peer->others_prompts > 0 ? all - ours : 0;
+        peer->load_told_ms = told_ms;
+    }
+}
+
+static void add(bt_router_load *l, double first, double n)
+{
+    l->n_tokens += n;
+    l->keys += bt_router_keys(first, first + n);
+}
+
+/* What the worker computes before or beside a prompt of n tokens. It takes turns and prefers the
+ * one that is nearest its end, so a longer one costs us as much as we are ourselves; but where all
+ * slots are taken the first of them has to end before we begin. Where prompts of other servers
+ * stand is not known; they are taken to have just begun. */
+static bt_router_load load_ahead(const bt_handoff_peer *peer, uint32_t n)
+{
+    bt_router_load sum = { 0 };
+    const bt_handoff_job *first_to_end = NULL;
+    uint32_t n_sent = 0;
+    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        n_sent += j->sent;
+        if (j->sent && (!first_to_end ||
+                        bt_handoff_job_left(j) < bt_handoff_job_left(first_to_end))) {
+            first_to_end = j;
+        }
+    }
+    const bool full = n_sent > 0 && n_sent >= peer->status.n_slots;
+    for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        const uint32_t left = bt_handoff_job_left(j);
+        add(&sum, j->complete, left < n || (full && j == first_to_end) ? left : n);
+    }
+    for (uint32_t i = 0; i < peer->others_prompts; i++) {
+        const double each = (double)peer->others_tokens / peer->others_prompts;
+        add(&sum, 0, each < n ? each : n);
+    }
+    return sum;
+}
+
+void bt_handoff_peers_view(const bt_prefill *p, const uint32_t *tokens, uint32_t first,
+                           uint32_t end, bt_router_worker ret_workers[BT_WORKERS_MAX])
+{
+    const double now = bt_clock_ms();
+    for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
+        const bt_handoff_peer *peer = &p->peers[i];
+        bt_router_worker *w = &ret_workers[i];
+        *w = (bt_router_worker){ .ready = peer->used && peer->link &&
+                                          peer->status.state == BT_PREFILL_READY &&
+                                          end <= peer->n_ctx };
+        if (!w->ready) {
+            continue;
+        }
+        bt_link_stats link;
+        bt_link_stats_get(peer->link, &link);
+        w->compute = &peer->compute;
+        w->link = &peer->transfer;
+        w->round_trip_ms = link.round_trip_ms_min;
+        w->lead_ms = peer->lead_ms;
+        w->tail_ms = peer->tail_ms;
+        w->chunk = peer->chunk;
+        w->ahead = load_ahead(peer, end - first);
+        w->n_known = tokens ? bt_known_find(&peer->known, tokens, end) : 0;
+        w->idle_ms = peer->given_ms > 0 ? now - peer->given_ms : 0;
+        w->n_passed = peer->n_passed;
+    }
+}
+
+/* ---- a committed prompt ---- */
+
+void bt_handoff_job_mark(bt_handoff_job *job)
+{
+    if (job->n_marks == BT_HANDOFF_MARKS) {
+        for (uint32_t i = 0; i < BT_HANDOFF_MARKS / 2; i++) {
+            job->marks[i] = job->marks[2 * i + 1];
+        }
+        job->n_marks = BT_HANDOFF_MARKS / 2;
+    }
+    job->marks[job->n_marks++] = (bt_handoff_mark){
+        job->news_ms, (double)bt_wire_tally_bytes(job->ledger.tally)
+    };
+}
+
+static void smooth(double *value, double sample)
+{
+    *value += (sample - *value) * (*value > 0 ? SMOOTH : 1);
+}
+
+static void learn_compute(bt_handoff_peer *peer, const bt_handoff_job *job,
+                          const bt_wire_commit *m)
+{
+    const double now = bt_clock_ms();
+    const bool alone = job->alone && peer->others_prompts == 0;
+    const uint32_t from = m->n_cached < job->end ? m->n_cached : job->end;
+    if (job->end - from < BT_HANDOFF_MEASURE_MIN ||
+        (!alone && peer->learned_ms > 0 && now - peer->learned_ms < LEARN_SHARED_MS)) {
+        return;
+    }
+    bt_fit_put(&peer->compute, bt_router_steps(job->end - from, peer->chunk), job->end - from,
+               bt_router_keys(from, job->end), job->report.compute_ms);
+    peer->learned_ms = now;
+}
+
+/* Bytes that had come when the clock stood at `ms`, between two marks in proportion. */
+static double bytes_at(const bt_handoff_job *job, double ms)
+{
+    double at_ms = job->rows_ms, at_bytes = 0;
+    for (uint32_t i = 0; i < job->n_marks; i++) {
+        const bt_handoff_mark *m = &job->marks[i];
+        if (m->ms >= ms) {
+            const double span = m->ms - at_ms;
+            return ms <= at_ms || span <= 0
+                    ? at_bytes : at_bytes + (m->bytes - at_bytes) * (ms - at_ms) / span;
+        }
+        at_ms = m->ms;
+        at_bytes = m->bytes;
+    }
+    return at_bytes;
+}
+
+/* Rows that come after the last one was computed come as fast as the link is. Rows that kept pace
+ * with computing say only that it is at least so fast. */
+static void learn_link(bt_handoff_peer *peer, const bt_handoff_job *job, const bt_wire_commit *m,
+                       double now_ms)
+{
+    const bt_prefill_report *r = &job->report;
+    const double bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
+    const double computed_ms = now_ms - r->exposed_ms;
+    const double late = bytes - bytes_at(job, computed_ms);
+    const double told = bt_fit_at(&peer->transfer, 1, bytes, 0);
+    if (late >= LINK_BYTES_MIN && r->exposed_ms >= LINK_MS_MIN) {
+        const double ms = r->exposed_ms < r->transfer_ms ? r->exposed_ms : r->transfer_ms;
+        bt_fit_put(&peer->transfer, 1, late, 0, ms);
+    } else if (told > r->transfer_ms) {
+        bt_fit_put(&peer->transfer, 1, bytes, 0, r->transfer_ms);
+    }
+    if (late < LINK_BOUND * bytes) {
+        smooth(&peer->tail_ms, r->exposed_ms);
+    }
+    const double lead = job->rows_ms - job->sent_ms - (double)m->queue_us / 1000;
+    smooth(&peer->lead_ms, lead > 0 ? lead : 0);
+}
+
+void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
+                           const bt_wire_commit *m, const bt_link_stats *link)
+{
+    bt_prefill *p = peer->owner;
+    const bt_prefill_report *r = &job->report;
+    const uint32_t n = job->end - job->asked.position_first;
+
+    peer->status.n_prompts++;
+    peer->status.n_tokens += n;
+    peer->status.n_bytes += bt_wire_tally_bytes(job->ledger.tally);
+    p->status.n_prompts++;
+    p->status.n_tokens += n;
+    p->status.n_bytes += r->bytes;
+    p->status.exposed_seconds += r->exposed_ms / 1000;
+    p->status.transfer_seconds += r->transfer_ms / 1000;
+
+    /* What the link has seen is what it carries; rows that waited for computing only tell how fast
+     * that was. */
+    if (link->goodput_bytes_per_ms > 0) {
+        peer->bytes_per_ms = link->goodput_bytes_per_ms;
+    } else if (r->transfer_ms >= 1) {
+        smooth(&peer->bytes_per_ms, (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms);
+    }
+    learn_compute(peer, job, m);
+    if (job->alone && peer->others_prompts == 0) {
+        learn_link(peer, job, m, bt_clock_ms());
+    }
+    /* Less in its cache than we thought: it has thrown things out, and who knows what else. */
+    if (m->n_cached + BT_KNOWN_BLOCK < bt_known_find(&peer->known, job->tokens, job->end)) {
+        bt_known_clear(&peer->known);
+    }
+    bt_known_put(&peer->known, job->tokens, job->end);
+}

@@ -1,0 +1,121 @@
+/* tests/unit/handoff/fit.c - costs from samples. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "handoff/router.h"
+
+static double truth(double pieces, double n, double keys)
+{
+    return 7 * pieces + 0.5 * n + 1e-4 * keys;
+}
+
+static void put(bt_fit *f, double first, double n)
+{
+    const double keys = bt_router_keys(first, first + n);
+    bt_fit_put(f, 1, n, keys, truth(1, n, keys));
+}
+
+static void three_costs_are_found(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    assert_false(bt_fit_known(&f));
+    assert_float_equal(bt_fit_at(&f, 1, 10, 55), 0, 0);
+    for (int i = 0; i < 30; i++) {
+        put(&f, 500 * (i % 7), 50 * (1 + i % 5));
+    }
+    assert_float_equal(f.cost[0], 7, 0.35);
+    assert_float_equal(f.cost[1], 0.5, 0.025);
+    assert_float_equal(f.cost[2], 1e-4, 5e-6);
+    /* Far outside of what was seen, by size and by depth. */
+    const double keys = bt_router_keys(8000, 12000), want = truth(1, 4000, keys);
+    assert_float_equal(bt_fit_at(&f, 1, 4000, keys), want, want * 0.03);
+}
+
+static void one_size_goes_through_the_origin(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    bt_fit_put(&f, 1, 200, 0, 100);
+    bt_fit_put(&f, 1, 200, 0, 100);
+    assert_float_equal(bt_fit_at(&f, 1, 400, 0), 200, 0.5);
+    assert_float_equal(bt_fit_rate(&f, 400), 2, 0.01);
+}
+
+static void nonsense_never_gives_negative_costs(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    bt_fit_put(&f, 1, 10, 55, 100);
+    bt_fit_put(&f, 1, 1000, 500500, 50);            /* falling */
+    bt_fit_put(&f, 1, 0, 0, 5);                     /* no sample at all, all of these */
+    bt_fit_put(&f, 1, 5, 15, 0);
+    bt_fit_put(&f, 1, -1, 15, 3);
+    bt_fit_put(&f, 1, 5, 15, 1.0 / 0.0);
+    assert_int_equal(f.n_samples, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_true(f.cost[i] >= 0);
+    }
+    assert_true(bt_fit_at(&f, 1, 2000, 2001000) >= bt_fit_at(&f, 1, 1000, 500500));
+}
+
+/* A hundred steps of one long prompt leave what short ones taught. */
+static void a_long_prompt_does_not_wipe_out_short_ones(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    for (int i = 0; i < 8; i++) {
+        put(&f, 0, 32 + 4 * i);
+    }
+    for (int i = 0; i < 100; i++) {
+        put(&f, 512.0 * i, 512);
+    }
+    const double keys = bt_router_keys(0, 32), want = truth(1, 32, keys);
+    assert_float_equal(bt_fit_at(&f, 1, 32, keys), want, want * 0.1);
+}
+
+/* Ten times slower, or faster, from one sample to the next: within four samples most of the way. */
+static void a_change_is_followed_at_once(void **state)
+{
+    (void)state;
+    static const double factors[] = { 10, 0.1 };
+    for (int k = 0; k < 2; k++) {
+        bt_fit f = { 0 };
+        for (int i = 0; i < 50; i++) {
+            bt_fit_put(&f, 1, 1000 + 10 * (i % 7), 0, 100 + (i % 7));
+        }
+        for (int i = 0; i < 4; i++) {
+            bt_fit_put(&f, 1, 1000, 0, 100 * factors[k]);
+        }
+        const double at = bt_fit_at(&f, 1, 1000, 0);
+        assert_true(k == 0 ? at > 700 : at < 30);
+    }
+}
+
+static void one_odd_sample_moves_little(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    for (int i = 0; i < 50; i++) {
+        bt_fit_put(&f, 1, 1000 + 100 * (i % 7), 0, 100 + 10 * (i % 7));
+    }
+    bt_fit_put(&f, 1, 1000, 0, 200);
+    assert_in_range(bt_fit_at(&f, 1, 1000, 0), 95, 112);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(three_costs_are_found),
+        cmocka_unit_test(one_size_goes_through_the_origin),
+        cmocka_unit_test(nonsense_never_gives_negative_costs),
+        cmocka_unit_test(a_long_prompt_does_not_wipe_out_short_ones),
+        cmocka_unit_test(a_change_is_followed_at_once),
+        cmocka_unit_test(one_odd_sample_moves_little),
+    };
+    return cmocka_run_group_tests_name("handoff/fit", tests, NULL, NULL);
+}

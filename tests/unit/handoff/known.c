@@ -1,0 +1,58 @@
+/* tests/unit/handoff/known.c - what a worker's cache should hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "handoff/known.h"
+
+enum { N = 1000 };
+
+static void beginnings_are_known(void **state)
+{
+    (void)state;
+    bt_known *k = calloc(1, sizeof *k);
+    uint32_t a[N], b[N];
+    for (uint32_t i = 0; i < N; i++) {
+        a[i] = b[i] = i * 7;
+    }
+    assert_int_equal(bt_known_find(k, a, N), 0);
+    bt_known_put(k, a, N);
+    assert_int_equal(bt_known_find(k, a, N), N / BT_KNOWN_BLOCK * BT_KNOWN_BLOCK);
+    assert_int_equal(bt_known_find(k, a, 200), 192);
+    assert_int_equal(bt_known_find(k, a, 63), 0);
+    b[300] ^= 1;                        /* everything behind it is another text */
+    assert_int_equal(bt_known_find(k, b, N), 256);
+    assert_int_equal(bt_known_find(k, a + 64, 128), 0);     /* the same words elsewhere */
+    bt_known_clear(k);
+    assert_int_equal(bt_known_find(k, a, N), 0);
+    free(k);
+}
+
+/* More than it can remember: what came last is known, and memory does not grow. */
+static void the_newest_stay(void **state)
+{
+    (void)state;
+    bt_known *k = calloc(1, sizeof *k);
+    uint32_t tokens[BT_KNOWN_BLOCK];
+    for (uint32_t i = 0; i < 4 * BT_KNOWN_SLOTS; i++) {
+        for (uint32_t j = 0; j < BT_KNOWN_BLOCK; j++) {
+            tokens[j] = i + j;
+        }
+        bt_known_put(k, tokens, BT_KNOWN_BLOCK);
+        assert_int_equal(bt_known_find(k, tokens, BT_KNOWN_BLOCK), BT_KNOWN_BLOCK);
+    }
+    free(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beginnings_are_known),
+        cmocka_unit_test(the_newest_stay),
+    };
+    return cmocka_run_group_tests_name("handoff/known", tests, NULL, NULL);
+}
