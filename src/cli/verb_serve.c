@@ -291,7 +291,8 @@ static bt_status open_workers(state *s, bt_error *err)
     }
     const bt_prefill_options prefill = {
         .addresses = o->workers_file ? listed : o->workers,
-        .addresses_change = o->workers_file != NULL, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
+        .addresses_change = o->workers_file != NULL,
+        .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
         .n_prefill_chunk = o->n_prefill_chunk,
         .codec = s->codec, .order = s->order,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),

@@ -2,8 +2,8 @@
  *
  * Machines, link and load have true costs that the router does not see: it learns from noisy
  * samples through the same doors as in the program, and then has to choose in every cell of length,
- * link rate, depth of the worker's queue and cached part. What a choice costs is not computed with the
- * router's formulas but by walking through the chunks of both sides, one by one.
+ * link rate, depth of the worker's queue and cached part. What a choice costs is not computed with
+ * the router's formulas but by walking through the chunks of both sides, one by one.
  *
  * The chosen side must be the faster one in at least 95 % of the cells and never more than 10 %
  * slower than the best.
