@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/load.h"
 #include "engine/private.h"
 #include "engine/state.h"
 

@@ -1,6 +1,5 @@
-/* What a prefill here would meet: prompts under way and sequences that decode. For the placement,
- * which compares it with the same of a worker. */
-#include "engine/private.h"
+/* See load.h. */
+#include "engine/load.h"
 
 void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job)
 {

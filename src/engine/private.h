@@ -9,8 +9,7 @@
  * pace.c      how long steps take: a fit that bounds prefill while others decode
  * step.c      runs a step; logits to tokens to events
  * state.c     recurrent states: slots, snapshots, where steps are cut for them
- * import.c    tickets: rows that somebody else computes
- * load.c      what a prefill here would meet, for the placement
+ * import.c    tickets: rows that somebody else computes; load.h: what a prefill here meets
  * stats.c     counters and reports
  *
  * A request is handed over: submit makes it, the engine thread owns all of it but what stands under
@@ -242,9 +241,6 @@ void bt_step_run(bt_engine *e);
 bool bt_import_start(bt_engine *e, bt_request *r, uint32_t slot);
 void bt_imports_settle(bt_engine *e);                  /* commits and abandons that came */
 void bt_import_cancel(bt_engine *e, bt_request *r);    /* no rows after this; tells the placement */
-
-/* ---- load.c ---- */
-void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job);
 
 /* ---- stats.c ---- */
 void bt_stats_publish(bt_engine *e);

@@ -206,7 +206,8 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
     if (link->goodput_bytes_per_ms > 0) {
         peer->bytes_per_ms = link->goodput_bytes_per_ms;
     } else if (r->transfer_ms >= 1) {
-        smooth(&peer->bytes_per_ms, (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms);
+        smooth(&peer->bytes_per_ms,
+               (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms);
     }
     learn_compute(peer, job, m);
     if (job->alone && peer->others_prompts == 0) {

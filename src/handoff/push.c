@@ -117,8 +117,8 @@ static void begin(bt_handoff_push *u, uint32_t n_cached)
 }
 
 /* How long steps take, from steps that had this prompt alone: the layers behind the first one say
- * it, since nobody tells when a step begins. Fitted over tokens, so that the fixed part shows. */
-static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t n)
+ * it, since nobody tells when a step begins. */
+static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uint32_t n)
 {
     bt_worker *w = u->guest->worker;
     const uint32_t n_layers = w->layout->n_layers;
@@ -127,7 +127,7 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t n)
     } else if (layer + 1 == n_layers && atomic_load(&w->n_in_flight) == 1) {
         const double ms = (bt_clock_ms() - u->step_begun_ms) * n_layers / (n_layers - 1);
         (void)pthread_mutex_lock(&w->pace_lock);
-        bt_fit_put(&w->step_ms, n, ms);
+        bt_fit_put(&w->step_ms, 1, n, bt_router_keys(position, (double)position + n), ms);
         (void)pthread_mutex_unlock(&w->pace_lock);
     }
 }
@@ -136,7 +136,7 @@ static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_
 {
     bt_handoff_push *u = context;
     bt_handoff_guest *g = u->guest;
-    note_pace(u, layer, n);
+    note_pace(u, layer, position, n);
     const uint32_t end = u->asked.position_end;
     const uint32_t after = n < end && position < end - n ? position + n : end;
     (void)pthread_mutex_lock(&g->lock);
@@ -170,14 +170,15 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         return 0;
     }
     (void)pthread_mutex_lock(&w->pace_lock);
-    const double step_ms = bt_fit_at(&w->step_ms, 0), rate = bt_fit_rate(&w->step_ms);
+    const double step_ms = bt_fit_at(&w->step_ms, 1, 0, 0);
+    const double token_ms = bt_fit_at(&w->step_ms, 0, 1, asked->position_end);
     (void)pthread_mutex_unlock(&w->pace_lock);
     const bt_taper t = {
         .first = asked->position_first, .end = asked->position_end,
         .chunk = chunk < e->n_batch ? chunk : e->n_batch,
         .n_layers = asked->order == BT_ROWS_PUSH ? w->layout->n_layers : 1,
         .token_bytes = u->token_bytes,
-        .token_ms = rate > 0 ? 1 / rate : 0, .step_ms = step_ms,
+        .token_ms = token_ms, .step_ms = step_ms,
         .bytes_per_ms = (double)asked->link_rate / 1000,
     };
     return bt_taper_plan(&t, ret_cuts);

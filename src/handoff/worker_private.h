@@ -118,7 +118,7 @@ struct bt_worker {
     bt_handoff_guest   *guests;
     double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
     pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
-    bt_fit              step_ms;       /* over tokens of a step that had one prompt */
+    bt_fit              step_ms;       /* of steps that had one prompt */
 };
 
 /* ---- guest.c ---- */
