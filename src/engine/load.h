@@ -1,5 +1,5 @@
-/* engine/load.h - what a prefill here would meet: prompts under way and sequences that decode. Private
- * to engine/, for the placement, which compares it with the same of a worker. */
+/* engine/load.h - what a prefill here would meet: prompts under way and sequences that decode.
+ * Private to engine/, for the placement, which compares it with the same of a worker. */
 #ifndef BT_ENGINE_LOAD_H
 #define BT_ENGINE_LOAD_H
 
