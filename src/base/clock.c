@@ -22,7 +22,13 @@ int64_t bt_clock_unix_seconds(void)
 
 void bt_clock_sleep_ms(uint32_t ms)
 {
-    struct timespec left = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000L };
+    bt_clock_sleep_ns((uint64_t)ms * 1000000u);
+}
+
+void bt_clock_sleep_ns(uint64_t ns)
+{
+    struct timespec left = { .tv_sec = (time_t)(ns / 1000000000u),
+                             .tv_nsec = (long)(ns % 1000000000u) };
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
 }

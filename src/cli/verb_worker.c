@@ -31,6 +31,7 @@ typedef struct {
     uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, drain_ms;
     uint32_t    snapshot_every;
     uint64_t    link_buffer, snapshot_bytes;
+    float       rate;
     const char *type_k, *type_v;
     bool        insecure;
 } options;
@@ -71,6 +72,8 @@ static const bt_option table[] = {
       BT_CONTEXT_MAX },
     { "Prefill", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
       "memory for kept states at most; 0: keep none (default: 2G)", false },
+    { "Prefill", "--prefill-rate", "N", "PREFILL_RATE", BT_OPT_F32, AT(rate),
+      "compute at most N tokens a second: to try out links (default: no limit)", false, 0, 1e9 },
     { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
       "socket buffers (default: the kernel's tuning)", false },
     { 0 }
@@ -199,6 +202,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
     const bt_engine_options eo = engine_options(o, s, type_k, type_v);
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
+        .tokens_per_second = (double)o->rate,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
                   .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer

@@ -116,6 +116,8 @@ struct bt_worker {
 
     pthread_mutex_t     lock;          /* guards the rest */
     bt_handoff_guest   *guests;
+    double              token_ms;      /* no faster than this; 0: no limit */
+    double              paced_ms;      /* engine's thread: when the last layer was due */
     double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
     pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
     bt_fit              step_ms;       /* of steps that had one prompt */

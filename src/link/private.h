@@ -25,6 +25,7 @@ enum {
     BT_LINK_BATCH_CAPACITY =
             BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + BT_LINK_BATCH_BYTES,
     BT_LINK_PINGS_OUT_MAX = 8,          /* unanswered ones that are remembered */
+    BT_LINK_RATES = 8,
     BT_LINK_SILENT_HEARTBEATS = 4
 };
 
@@ -88,7 +89,8 @@ struct bt_link {
     bt_link_load load, peer_load;
     uint64_t     peer_load_ns;          /* when it came; 0: never */
     double       round_trip_ms, round_trip_ms_min;
-    double       timed_bytes, timed_ms; /* fading sums of large frames' arrivals */
+    double       rates[BT_LINK_RATES];  /* bytes per ms of the last large frames; 0: none */
+    uint32_t     rate_next;
     uint64_t     bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
 
     /* Reader's own. */

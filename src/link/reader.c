@@ -19,7 +19,7 @@
 enum {
     SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,
     STRANGER_BODY_BYTES_MAX = 32 << 10, /* the largest HELLO: three texts, 13 KiB */
-    TIMED_BYTES_MIN = 32 << 10,         /* fewer are there at once, or tell more of the clock */
+    TIMED_BYTES_MIN = 64 << 10,         /* fewer are there at once, or tell more of the clock */
     FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
 };
 
@@ -158,7 +158,7 @@ static void note_empty(bt_link *l)
     }
 }
 
-/* The frame at in_first is complete. A sample counts half after seven newer ones. */
+/* The frame at in_first is complete. */
 static void learn_goodput(bt_link *l)
 {
     const size_t n = l->in_end - l->in_first;
@@ -168,8 +168,8 @@ static void learn_goodput(bt_link *l)
     const double ms = (double)(l->last_byte_ns - l->empty_ns) / BT_LINK_NS_PER_MS;
     if (ms > 0) {
         pthread_mutex_lock(&l->lock);
-        l->timed_bytes = 0.9 * l->timed_bytes + (double)(n - l->empty_have);
-        l->timed_ms = 0.9 * l->timed_ms + ms;
+        l->rates[l->rate_next] = (double)(n - l->empty_have) / ms;
+        l->rate_next = (l->rate_next + 1) % BT_LINK_RATES;
         pthread_mutex_unlock(&l->lock);
     }
 }

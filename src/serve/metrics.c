@@ -42,16 +42,9 @@ void bt_serve_metrics_done(bt_serve_metrics *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
-                             const bt_histogram *gaps, bool client_gone)
+/* With the lock held. */
+static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p)
 {
-    const bt_prefill_report *p = &s->prefill;
-    pthread_mutex_lock(&m->lock);
-    bt_histogram_add(&m->queue, s->queue_ms / 1e3);
-    if (s->n_predicted > 0) {
-        bt_histogram_add(&m->first_token, s->first_token_ms / 1e3);
-    }
-    merge(&m->gap, gaps);
     if ((unsigned)p->place < BT_LEN(m->place)) {
         m->place[p->place]++;
     }
@@ -62,6 +55,25 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
     m->bytes_received += p->bytes;
     m->exposed_seconds += p->exposed_ms / 1e3;
     m->transfer_seconds += p->transfer_ms / 1e3;
+    if (p->bytes > 0) {
+        bt_histogram_add(&m->remote_queue, p->queue_ms / 1e3);
+        bt_histogram_add(&m->remote_compute, p->compute_ms / 1e3);
+        bt_histogram_add(&m->transfer, p->transfer_ms / 1e3);
+        bt_histogram_add(&m->exposed, p->exposed_ms / 1e3);
+        bt_histogram_add(&m->import, p->import_ms / 1e3);
+    }
+}
+
+void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
+                             const bt_histogram *gaps, bool client_gone)
+{
+    pthread_mutex_lock(&m->lock);
+    bt_histogram_add(&m->queue, s->queue_ms / 1e3);
+    if (s->n_predicted > 0) {
+        bt_histogram_add(&m->first_token, s->first_token_ms / 1e3);
+    }
+    merge(&m->gap, gaps);
+    add_prefill(m, &s->prefill);
     m->clients_gone += client_gone;
     m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
     m->n_answers++;
@@ -263,6 +275,14 @@ static void write_own(const bt_serve_metrics *m, bt_buf *to)
               &m->first_token);
     histogram(to, "baton_inter_token_seconds", "Between two tokens of an answer.", &m->gap);
     histogram(to, "baton_queue_wait_seconds", "Waiting for a place.", &m->queue);
+    histogram(to, "baton_prefill_queue_seconds", "Waiting for a worker, here and there.",
+              &m->remote_queue);
+    histogram(to, "baton_prefill_compute_seconds", "Computing there, by the worker's clock.",
+              &m->remote_compute);
+    histogram(to, "baton_prefill_transfer_seconds", "First rows to commit.", &m->transfer);
+    histogram(to, "baton_prefill_exposed_seconds", "Part of it that computing did not hide.",
+              &m->exposed);
+    histogram(to, "baton_prefill_import_seconds", "Putting rows in place.", &m->import);
 }
 
 void bt_serve_metrics_write(bt_serve_metrics *m, const bt_engine *engine, const bt_prefill *prefill,

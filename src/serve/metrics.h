@@ -25,6 +25,9 @@ void bt_histogram_add(bt_histogram *h, double seconds);
 typedef struct {
     pthread_mutex_t lock;          /* guards everything below */
     bt_histogram first_token, gap, queue;
+    /* Of prompts that rows came for: waiting and computing there, rows under way, what of it
+     * nothing hid, putting rows in place. */
+    bt_histogram remote_queue, remote_compute, transfer, exposed, import;
     uint64_t place[4];             /* answers by bt_prefill_place */
     uint64_t tokens_remote, tokens_local, tokens_cached;
     uint64_t fallbacks, bytes_received, clients_gone;
