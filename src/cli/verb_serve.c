@@ -44,7 +44,7 @@ typedef struct {
     uint32_t    snapshot_every;
     uint64_t    snapshot_bytes;
     const char *workers, *workers_file, *prefill_listen, *min_tokens, *policy, *key_file;
-    const char *wire_type, *handoff;
+    const char *wire_type, *handoff, *trace_file;
     uint32_t    n_prefill, n_prefill_chunk;
     uint64_t    link_buffer;
     int32_t     n_predict;
@@ -127,6 +127,8 @@ static const bt_option prefill_table[] = {
       "what travels when: push: layers as they are computed; to compare with: layers (the same, "
       "chunks not cut), chunks, taper (chunks that get smaller), bulk (all at the end) "
       "(default: push)", false },
+    { "Prefill elsewhere", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
+      "a timeline of every such prompt, for chrome://tracing or ui.perfetto.dev", false },
     { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
       "key shared with the workers; turns on TLS 1.3", false },
     { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
@@ -294,7 +296,7 @@ static bt_status open_workers(state *s, bt_error *err)
         .addresses_change = o->workers_file != NULL,
         .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
         .n_prefill_chunk = o->n_prefill_chunk,
-        .codec = s->codec, .order = s->order,
+        .codec = s->codec, .order = s->order, .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file,
                   .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer

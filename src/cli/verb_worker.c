@@ -32,7 +32,7 @@ typedef struct {
     uint32_t    snapshot_every;
     uint64_t    link_buffer, snapshot_bytes;
     float       rate;
-    const char *type_k, *type_v;
+    const char *type_k, *type_v, *trace_file;
     bool        insecure;
 } options;
 
@@ -72,6 +72,8 @@ static const bt_option table[] = {
       BT_CONTEXT_MAX },
     { "Prefill", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
       "memory for kept states at most; 0: keep none (default: 2G)", false },
+    { "Prefill", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
+      "a timeline of every prompt, for chrome://tracing or ui.perfetto.dev", false },
     { "Prefill", "--prefill-rate", "N", "PREFILL_RATE", BT_OPT_F32, AT(rate),
       "compute at most N tokens a second: to try out links (default: no limit)", false, 0, 1e9 },
     { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
@@ -203,6 +205,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
         .tokens_per_second = (double)o->rate,
+        .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
                   .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer

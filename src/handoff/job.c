@@ -67,6 +67,47 @@ static void take_off(bt_handoff_peer *peer, bt_handoff_job *job)
     job->next = NULL;
 }
 
+/* ---- the timeline ---- */
+
+/* Two per prompt: what happens to it, and the rows that come. Ticket numbers are not in order. */
+static uint64_t lane_of(const bt_handoff_job *job)
+{
+    return 2 * job->ticket + 2;
+}
+
+static void trace_sent(const bt_handoff_peer *peer, const bt_handoff_job *job)
+{
+    bt_trace *t = peer->owner->trace;
+    bt_trace_name_lane(t, lane_of(job), "prompt %llu", (unsigned long long)job->ticket);
+    bt_trace_name_lane(t, lane_of(job) + 1, "prompt %llu: rows put in place",
+                       (unsigned long long)job->ticket);
+    bt_trace_moment(t, lane_of(job), "sent", peer->address);
+}
+
+/* By the worker's words and our clock, as the report has it. */
+static void trace_committed(bt_trace *t, const bt_handoff_job *job, const bt_wire_commit *m,
+                            double round_trip_ms)
+{
+    const uint64_t lane = lane_of(job);
+    const double now = bt_clock_ms(), there = job->sent_ms + round_trip_ms / 2;
+    const double begun = there + (double)m->queue_us / 1000;
+    const double done = begun + (double)m->compute_us / 1000;
+    bt_trace_span(t, lane, "prompt", job->start_ms, now, "\"tokens\":%u,\"bytes\":%llu",
+                  job->end - job->first, (unsigned long long)job->report.bytes);
+    bt_trace_span(t, lane, "waits here", job->start_ms, job->sent_ms, "%s", "");
+    bt_trace_span(t, lane, "waits there", there, begun, "%s", "");
+    bt_trace_span(t, lane, "computing there", begun, done < now ? done : now, "\"cached\":%u",
+                  m->n_cached);
+    bt_trace_span(t, lane, "exposed", done < now ? done : now, now, "%s", "");
+}
+
+static void trace_given_up(bt_trace *t, const bt_handoff_job *job)
+{
+    bt_trace_span(t, lane_of(job), "prompt", job->start_ms, bt_clock_ms(), "\"tokens\":%u,"
+                  "\"complete\":%u", job->end - job->first, job->complete - job->first);
+    bt_trace_moment(t, lane_of(job), "given up", job->report.reason);
+}
+
 /* ---- sending ---- */
 
 /* Twice what the path holds, so that the worker never waits for CREDIT that is on its way. */
@@ -170,6 +211,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     job->rows_ms = 0;
     job->n_marks = 0;
     job->sent_ms = job->news_ms = bt_clock_ms();
+    trace_sent(peer, job);
     return BT_OK;
 }
 
@@ -281,6 +323,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     (void)pthread_mutex_lock(&p->lock);
     bt_handoff_decided(p, job->ticket, outcome, job->report.total_ms);
     (void)pthread_mutex_unlock(&p->lock);
+    trace_given_up(p->trace, job);
     bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
     bt_handoff_job_destroy(job);
 }
@@ -457,7 +500,11 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
     job->credit_left -= frame->size;
     const double begin_ms = bt_clock_ms();
     const bt_status s = import_rows(peer, job, &m);
-    job->report.import_ms += bt_clock_ms() - begin_ms;
+    const double end_ms = bt_clock_ms();
+    job->report.import_ms += end_ms - begin_ms;
+    bt_trace_span(peer->owner->trace, lane_of(job) + 1, "rows", begin_ms, end_ms, "\"layer\":%u,"
+                  "\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
+                  m.k.size + m.v.size);
     if (s == BT_E_CANCELLED) {
         (void)pthread_mutex_lock(&peer->owner->lock);
         job->cancelled = true;          /* the tick that follows ends it */
@@ -536,6 +583,7 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     }
     bt_link_stats_get(peer->link, &link);
     measure(job, &m, &link);
+    trace_committed(p->trace, job, &m, link.round_trip_ms_min);
     tell_wire_type(p, job);
     (void)pthread_mutex_lock(&p->lock);
     take_off(peer, job);

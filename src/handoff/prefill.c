@@ -97,6 +97,9 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
 
     bt_status s = copy_options(p, o, err);
     s = s == BT_OK ? set_form(p, err) : s;
+    if (s == BT_OK && o->trace_file) {
+        s = bt_trace_open(o->trace_file, "server", &p->trace, err);
+    }
     if (s == BT_OK && bt_random_u64(&session) != BT_OK) {
         s = bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
@@ -151,6 +154,7 @@ void bt_prefill_close(bt_prefill *p)
     for (uint32_t i = 0; p->peers && i < BT_WORKERS_MAX; i++) {
         bt_rows_room_close(&p->peers[i].room);
     }
+    bt_trace_close(p->trace);
     bt_free(p->peers);
     bt_free(p->numerics);
     bt_free(p->key_file);

@@ -22,6 +22,7 @@
 #include "handoff/ledger.h"
 #include "handoff/prefill.h"
 #include "handoff/router.h"
+#include "handoff/trace.h"
 #include "wire/codec.h"
 
 enum {
@@ -117,6 +118,7 @@ struct bt_prefill {
     bt_rows_form       form;           /* of rows on the wire */
     bt_wire_hello      hello;
     uint64_t           token_bytes;    /* on the wire */
+    bt_trace          *trace;          /* NULL: none */
 
     atomic_bool        stopping;       /* set under the lock; also ends connecting */
 

@@ -48,6 +48,7 @@ bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_
     u->stream = stream;
     u->asked = *asked;
     u->credit = asked->credit;
+    u->lane = 2 * atomic_fetch_add(&g->worker->n_lanes, 1) + 2;
     bt_status s = check_form(u, err);
     if (s != BT_OK) {
         bt_handoff_push_destroy(u);
@@ -122,18 +123,23 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uin
 {
     bt_worker *w = u->guest->worker;
     const uint32_t n_layers = w->layout->n_layers;
+    const double now = bt_clock_ms();
     if (layer == 0) {
-        u->step_begun_ms = bt_clock_ms();
-    } else if (layer + 1 == n_layers && atomic_load(&w->n_in_flight) == 1) {
-        const double ms = (bt_clock_ms() - u->step_begun_ms) * n_layers / (n_layers - 1);
-        (void)pthread_mutex_lock(&w->pace_lock);
-        bt_fit_put(&w->step_ms, 1, n, bt_router_keys(position, (double)position + n), ms);
-        (void)pthread_mutex_unlock(&w->pace_lock);
+        u->step_begun_ms = now;
+    } else if (layer + 1 == n_layers) {
+        const double ms = (now - u->step_begun_ms) * n_layers / (n_layers - 1);
+        bt_trace_span(w->trace, u->lane, "step", now - ms, now, "\"position\":%u,\"n\":%u",
+                      position, n);
+        if (atomic_load(&w->n_in_flight) == 1) {
+            (void)pthread_mutex_lock(&w->pace_lock);
+            bt_fit_put(&w->step_ms, 1, n, bt_router_keys(position, (double)position + n), ms);
+            (void)pthread_mutex_unlock(&w->pace_lock);
+        }
     }
 }
 
-/* A slower machine: waits until this layer is due. Who was late may catch up, so that the rate holds
- * on the whole; but not for time in which there was no prompt. */
+/* A slower machine: waits until this layer is due. Who was late may catch up, so that on the whole
+ * the rate holds; but not for time in which there was no prompt. */
 static void hold_back(const bt_handoff_push *u, uint32_t n)
 {
     bt_worker *w = u->guest->worker;
@@ -221,6 +227,9 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
     u->submit_ms = bt_clock_ms();
+    bt_trace_name_lane(w->trace, u->lane, "%s stream %u: steps", u->guest->name, u->stream);
+    bt_trace_name_lane(w->trace, u->lane + 1, "%s stream %u: rows given to the link",
+                       u->guest->name, u->stream);
     const bt_status s = bt_engine_submit(w->engine, &o, &request, err);
     if (s != BT_OK) {
         atomic_fetch_sub(&w->n_in_flight, 1);
@@ -243,6 +252,7 @@ typedef struct {
     const bt_request *request;
     uint32_t layer, position, n;
     uint32_t k_size, v_size;
+    double   begin_ms;                 /* of filling */
 } rows_context;
 
 typedef struct {
@@ -267,8 +277,9 @@ static void unqueue(bt_handoff_push *u)
 
 static void rows_fill(void *context, uint8_t *to, size_t size)
 {
-    const rows_context *c = context;
+    rows_context *c = context;
     uint8_t *k, *v;
+    c->begin_ms = bt_clock_ms();
     BT_ASSERT(size == bt_wire_rows_place_size(c->k_size, c->v_size));
     bt_wire_rows_place(to, c->layer, c->position, c->n, c->k_size, c->v_size, &k, &v);
     const bt_handoff_push *u = c->push;
@@ -290,6 +301,9 @@ static void rows_seal(void *context, uint64_t hash)
     const size_t size = bt_wire_rows_place_size(c->k_size, c->v_size);
     bt_wire_tally_put(c->push->tally, BT_WIRE_ROWS, (uint32_t)size, hash);
     atomic_fetch_add(&c->push->guest->worker->n_bytes, (uint64_t)c->k_size + c->v_size);
+    bt_trace_span(c->push->guest->worker->trace, c->push->lane + 1, "rows", c->begin_ms,
+                  bt_clock_ms(), "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", c->layer,
+                  c->position, c->n, c->k_size + c->v_size);
     unqueue(c->push);
 }
 

@@ -128,6 +128,9 @@ static void bury(bt_handoff_push *u)
         atomic_fetch_add(&w->n_prompts, 1);
         atomic_fetch_add(&w->n_tokens, u->asked.position_end - u->asked.position_first);
     }
+    bt_trace_span(w->trace, u->lane, "prompt", u->submit_ms, bt_clock_ms(), "\"tokens\":%u,"
+                  "\"cached\":%u,\"committed\":%d", u->asked.position_end, u->n_cached,
+                  u->committed && !u->cancelled);
     bt_log(BT_LOG_DEBUG, "prompt %s peer %s stream %u tokens %u cached %u ms %.1f",
            u->cancelled ? "cancelled" : u->failure.status != BT_OK ? "failed" : "pushed", g->name,
            u->stream, u->asked.position_end, u->n_cached, bt_clock_ms() - u->submit_ms);

@@ -147,6 +147,11 @@ bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worke
     if (s == BT_OK) {
         s = bt_listener_open(o->listen, &link, &w->listener, err);
     }
+    if (s == BT_OK && o->trace_file) {
+        char name[160];
+        bt_say(name, sizeof name, "worker %s", bt_listener_address(w->listener));
+        s = bt_trace_open(o->trace_file, name, &w->trace, err);
+    }
     if (s == BT_OK) {
         w->thread_runs = bt_link_thread_start(&w->thread, listen_main, w);
         s = w->thread_runs ? BT_OK : bt_fail(err, BT_E_NOMEM, "the system gives no thread");
@@ -206,6 +211,7 @@ void bt_worker_close(bt_worker *w)
     bt_listener_close(w->listener);
     (void)pthread_mutex_destroy(&w->lock);
     (void)pthread_mutex_destroy(&w->pace_lock);
+    bt_trace_close(w->trace);
     bt_free(w->numerics);
     bt_free(w);
 }

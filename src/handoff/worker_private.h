@@ -18,6 +18,7 @@
 
 #include "handoff/ledger.h"
 #include "handoff/router.h"
+#include "handoff/trace.h"
 #include "handoff/worker.h"
 #include "wire/codec.h"
 #include "wire/identity.h"
@@ -56,6 +57,7 @@ struct bt_handoff_push {
     uint32_t          n_got;
     bt_wire_tally    *tally;           /* link's writer thread */
     double            submit_ms;
+    uint64_t          lane;            /* of the trace; the next one is its too */
     double            step_begun_ms;   /* engine's thread: a step's first layer was done */
 
     /* guest->lock */
@@ -112,6 +114,8 @@ struct bt_worker {
     atomic_bool         stopping, draining;
     atomic_uint         n_in_flight, n_connected, n_visitors;
     atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
+    atomic_ullong       n_lanes;
+    bt_trace           *trace;         /* NULL: none */
     atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors;
 
     pthread_mutex_t     lock;          /* guards the rest */
