@@ -115,7 +115,7 @@ typedef struct {
 BT_MUST_CHECK bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
         uint32_t position, uint32_t n, const void *k, const void *v);
 /* Bytes [offset, offset + size) of the state that `layer` has at the end of the range (kv/states.h
- * has the layout); parts of a layer come in order. Failure as above. */
+ * has the layout); parts of a layer come in order, and may begin anew. Failure as above. */
 BT_MUST_CHECK bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer,
         uint64_t offset, uint64_t size, const void *data);
 /* All rows and states are in. The report is copied. */

@@ -91,7 +91,8 @@ bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, u
     return open ? BT_OK : BT_E_CANCELLED;
 }
 
-/* The lock is held. Whether these bytes are the next of their layer. */
+/* The lock is held. Whether these bytes are the next of their layer, or its first once more:
+ * another worker may go on with the prompt. */
 static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer, uint64_t offset,
                          uint64_t size)
 {
@@ -99,7 +100,8 @@ static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer,
         return false;
     }
     const uint64_t total = bt_state_layer_bytes(e->states, layer);
-    return size > 0 && offset == t->state_have[layer] && size <= total && offset <= total - size;
+    return size > 0 && (offset == t->state_have[layer] || offset == 0) && size <= total &&
+           offset <= total - size;
 }
 
 bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
@@ -122,6 +124,7 @@ bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, 
 
     pthread_mutex_lock(&e->import_lock);
     if (t->state_have) {
+        t->n_missing += t->state_have[layer] == bt_state_layer_bytes(e->states, layer);
         t->state_have[layer] = offset + size;
         t->n_missing -= offset + size == bt_state_layer_bytes(e->states, layer);
     }

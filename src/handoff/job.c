@@ -31,6 +31,7 @@ bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefil
     j->first = job->position_first;
     j->end = job->position_end;
     j->complete = job->position_first;
+    bt_handoff_job_set_borders(j, job);
     j->policy_fail = job->policy == BT_POLICY_FAIL;
     j->start_ms = bt_clock_ms();
     j->report = *report;
@@ -151,7 +152,7 @@ static bt_status send_tokens(bt_link *link, const bt_handoff_job *job, bt_error 
     return s;
 }
 
-static void send_cancel(bt_handoff_peer *peer, uint32_t stream, bt_status why)
+void bt_handoff_job_send_cancel(bt_handoff_peer *peer, uint32_t stream, bt_status why)
 {
     const bt_wire_cancel m = { .status = (uint32_t)why };
     uint8_t body[16];
@@ -173,6 +174,10 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         return bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
     const uint32_t stream = peer->stream_next;
+    uint8_t borders[4 * BT_WIRE_BORDERS_MAX];
+    for (uint32_t i = 0; i < job->n_borders; i++) {
+        bt_put_le32(borders + 4 * i, job->borders[i]);
+    }
     bt_link_stats link;
     bt_link_stats_get(peer->link, &link);
     const bt_wire_prefill asked = {
@@ -186,11 +191,13 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         .codec = peer->owner->options.codec,
         .order = peer->owner->options.order,
         .link_rate = (uint64_t)(1000 * link.goodput_bytes_per_ms),
+        .borders = { .data = borders, .n = job->n_borders },
     };
-    uint8_t body[128];
+    uint8_t body[256];
     size_t size;
     BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
-    BT_TRY(bt_ledger_open(&job->ledger, &peer->owner->form, stream, &asked, err));
+    BT_TRY(bt_ledger_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes, stream,
+                          &asked, err));
     bt_status s = bt_link_send(peer->link, BT_WIRE_PREFILL, stream, body, size, err);
     if (s != BT_OK) {
         bt_ledger_close(&job->ledger);
@@ -201,10 +208,11 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     s = send_tokens(peer->link, job, err);
     if (s != BT_OK) {
         bt_ledger_close(&job->ledger);
-        send_cancel(peer, stream, s);
+        bt_handoff_job_send_cancel(peer, stream, s);
         return s;
     }
     job->asked = asked;
+    job->asked.borders = (bt_wire_ids){ 0 };
     job->sent = true;
     job->credit_left = asked.credit;
     job->credit_owed = 0;
@@ -336,7 +344,7 @@ static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
     peer->status.n_cancelled++;
     p->status.n_cancelled++;
     if (job->sent) {
-        send_cancel(peer, job->stream, BT_E_CANCELLED);
+        bt_handoff_job_send_cancel(peer, job->stream, BT_E_CANCELLED);
     }
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
@@ -404,7 +412,7 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     char next_address[sizeof next->address] = "";
     count_failed(peer, job, next != NULL);
     if (job->sent && tell) {
-        send_cancel(peer, job->stream, why->status);
+        bt_handoff_job_send_cancel(peer, job->stream, why->status);
     }
     bt_ledger_close(&job->ledger);
     if (next) {
@@ -442,7 +450,7 @@ void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
  * that the worker does not run dry. */
-static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
+void bt_handoff_job_give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
 {
     if (job->credit_owed == 0 || job->credit_owed < job->asked.credit / 4) {
         return;
@@ -458,8 +466,18 @@ static void give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
     }
 }
 
+bt_status bt_handoff_job_spend(bt_handoff_job *job, uint32_t size, bt_error *err)
+{
+    if (size > job->credit_left) {
+        return bt_fail(err, BT_E_PROTOCOL, "%u bytes of rows or states with credit for %llu", size,
+                       (unsigned long long)job->credit_left);
+    }
+    job->credit_left -= size;
+    return BT_OK;
+}
+
 /* What a worker sent did not hold: counted, and the stream ends. */
-static void fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err)
+void bt_handoff_job_fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err)
 {
     (void)pthread_mutex_lock(&peer->owner->lock);
     peer->status.n_corrupt++;
@@ -487,17 +505,41 @@ static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
     return s;
 }
 
+bool bt_handoff_job_imported(bt_handoff_peer *peer, bt_handoff_job *job, bt_status status,
+                             const char *what, uint32_t layer)
+{
+    if (status == BT_E_CANCELLED) {
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        job->cancelled = true;          /* the tick that follows ends it */
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+    } else if (status != BT_OK) {
+        bt_error why;
+        (void)bt_fail(&why, status, "%s of layer %u could not be stored: %s", what, layer,
+                      bt_status_text(status));
+        bt_handoff_job_fail(peer, job, &why, true);
+    }
+    return status == BT_OK;
+}
+
+void bt_handoff_job_received(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                             uint64_t n_bytes)
+{
+    if (job->rows_ms == 0) {
+        job->rows_ms = job->news_ms;
+    }
+    bt_handoff_job_mark(job);
+    job->report.bytes += n_bytes;
+    job->credit_owed += frame->size;
+    bt_handoff_job_give_credit(peer, job);
+}
+
 bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
                               bt_error *err)
 {
     bt_wire_rows m;
     BT_TRY(bt_wire_rows_decode(frame->body, frame->size, &m, err));
     BT_TRY(bt_ledger_check(&job->ledger, &m, err));
-    if (frame->size > job->credit_left) {
-        return bt_fail(err, BT_E_PROTOCOL, "%u bytes of rows with credit for %llu", frame->size,
-                       (unsigned long long)job->credit_left);
-    }
-    job->credit_left -= frame->size;
+    BT_TRY(bt_handoff_job_spend(job, frame->size, err));
     const double begin_ms = bt_clock_ms();
     const bt_status s = import_rows(peer, job, &m);
     const double end_ms = bt_clock_ms();
@@ -505,27 +547,10 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
     bt_trace_span(peer->owner->trace, lane_of(job) + 1, "rows", begin_ms, end_ms, "\"layer\":%u,"
                   "\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
                   m.k.size + m.v.size);
-    if (s == BT_E_CANCELLED) {
-        (void)pthread_mutex_lock(&peer->owner->lock);
-        job->cancelled = true;          /* the tick that follows ends it */
-        (void)pthread_mutex_unlock(&peer->owner->lock);
-        return BT_OK;
+    if (bt_handoff_job_imported(peer, job, s, "rows", m.layer)) {
+        bt_ledger_enter(&job->ledger, &m, frame);
+        bt_handoff_job_received(peer, job, frame, (uint64_t)m.k.size + m.v.size);
     }
-    if (s != BT_OK) {
-        bt_error why;
-        (void)bt_fail(&why, s, "rows %u..%u of layer %u could not be stored: %s", m.position,
-                      m.position + m.n, m.layer, bt_status_text(s));
-        bt_handoff_job_fail(peer, job, &why, true);
-        return BT_OK;
-    }
-    bt_ledger_enter(&job->ledger, &m, frame);
-    if (job->rows_ms == 0) {
-        job->rows_ms = job->news_ms;
-    }
-    bt_handoff_job_mark(job);
-    job->report.bytes += (uint64_t)m.k.size + m.v.size;
-    job->credit_owed += frame->size;
-    give_credit(peer, job);
     return BT_OK;
 }
 
@@ -535,7 +560,7 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
     bt_error err;
     if (bt_wire_chunk_decode(frame->body, frame->size, &m, &err) != BT_OK ||
         bt_ledger_chunk(&job->ledger, &m, &err) != BT_OK) {
-        fail_corrupt(peer, job, &err);
+        bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }
     job->complete = job->ledger.complete;
@@ -578,7 +603,7 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     bt_link_stats link;
     if (bt_wire_commit_decode(frame->body, frame->size, &m, &err) != BT_OK ||
         bt_ledger_commit(&job->ledger, &m, &err) != BT_OK) {
-        fail_corrupt(peer, job, &err);
+        bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }
     bt_link_stats_get(peer->link, &link);
@@ -597,7 +622,9 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
            (unsigned long long)job->report.bytes, job->report.compute_ms, job->report.transfer_ms,
            job->report.exposed_ms);
     bt_engine_import_commit(p->engine, job->ticket, &job->report);
-    bt_handoff_job_destroy(job);
+    if (!bt_handoff_keeper_take(peer, job)) {
+        bt_handoff_job_destroy(job);
+    }
 }
 
 /* ---- time ---- */
@@ -662,7 +689,7 @@ void bt_handoff_jobs_tick(bt_handoff_peer *peer)
         if (!job) {
             bt_handoff_jobs_send(peer);
             for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
-                give_credit(peer, j);   /* should it have failed before */
+                bt_handoff_job_give_credit(peer, j);   /* should it have failed before */
             }
         }
         (void)pthread_mutex_unlock(&peer->owner->lock);

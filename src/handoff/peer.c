@@ -211,13 +211,6 @@ static bt_status take_error(bt_handoff_peer *peer, bt_handoff_job *job, const bt
     return BT_OK;
 }
 
-/* W-107: models without recurrent state have no use for one. */
-static void take_state(bt_handoff_peer *peer, bt_handoff_job *job)
-{
-    const bt_error why = { BT_E_UNSUPPORTED, "the worker sent a recurrent state" };
-    bt_handoff_job_fail(peer, job, &why, true);
-}
-
 /* Frames that belong to a stream, for a job that wants them. */
 static bt_status take_stream_frame(bt_handoff_peer *peer, bt_handoff_job *job,
                                    const bt_frame *frame, bt_error *err)
@@ -232,8 +225,7 @@ static bt_status take_stream_frame(bt_handoff_peer *peer, bt_handoff_job *job,
         bt_handoff_job_commit(peer, job, frame);
         return BT_OK;
     case BT_WIRE_STATE:
-        take_state(peer, job);
-        return BT_OK;
+        return bt_handoff_job_state(peer, job, frame, err);
     case BT_WIRE_ERROR:
         return take_error(peer, job, frame, err);
     case BT_WIRE_CANCELLED:
@@ -265,6 +257,11 @@ static bt_status take_frame(bt_handoff_peer *peer, const bt_frame *frame, bt_err
     }
     /* Unknown: it has ended. Cancelled: nothing more is written for it, the next tick ends it. */
     const bool late = !job || job->cancelled;
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+    if (!job && bt_handoff_keeper_frame(peer, frame)) {
+        return BT_OK;
+    }
+    (void)pthread_mutex_lock(&peer->owner->lock);
     peer->status.n_late_frames += late && frame->type != BT_WIRE_CANCELLED;
     (void)pthread_mutex_unlock(&peer->owner->lock);
     if (!opened) {
@@ -321,6 +318,7 @@ static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *why)
     if (!stop && !left) {
         set_state(peer, BT_PREFILL_LOST, why->text);
     }
+    bt_handoff_keepers_drop(peer);
     bt_handoff_jobs_fail(peer, why);
     bt_link_close(link, why->text);
 }

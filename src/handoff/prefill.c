@@ -100,6 +100,7 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
     if (s == BT_OK && o->trace_file) {
         s = bt_trace_open(o->trace_file, "server", &p->trace, err);
     }
+    s = s == BT_OK ? bt_states_layer_bytes(engine, &p->state_bytes, err) : s;
     if (s == BT_OK && bt_random_u64(&session) != BT_OK) {
         s = bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
@@ -155,6 +156,7 @@ void bt_prefill_close(bt_prefill *p)
         bt_rows_room_close(&p->peers[i].room);
     }
     bt_trace_close(p->trace);
+    bt_free(p->state_bytes);
     bt_free(p->peers);
     bt_free(p->numerics);
     bt_free(p->key_file);

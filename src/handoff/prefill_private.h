@@ -6,6 +6,7 @@
  * peer.c      one thread per worker: connect, greet, receive, tick, back off
  * job.c       one prompt on one worker: send, import, verify, end, move on
  * learn.c     what a committed prompt teaches; what the router is told of a worker
+ * job_state.c its recurrent states, and the snapshots that follow COMMIT
  *
  * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to
  * 1 MiB), so nothing finer is needed. Only the thread of the peer that a job is on takes the job
@@ -24,6 +25,8 @@
 #include "handoff/router.h"
 #include "handoff/trace.h"
 #include "wire/codec.h"
+
+#define BT_HANDOFF_NONE UINT32_MAX
 
 enum {
     BT_HANDOFF_TICK_MS = 10,           /* cancel and deadlines are looked at this often */
@@ -57,6 +60,9 @@ struct bt_handoff_job {
     uint64_t  ticket;
     uint32_t *tokens;                  /* [end] owned */
     uint32_t  first, end;              /* rows wanted from workers in all */
+    uint32_t  borders[BT_WIRE_BORDERS_MAX], n_borders;   /* states wanted behind COMMIT */
+    uint32_t  border;                  /* the one that comes now */
+    uint32_t  snapshot;                /* where it is written; BT_HANDOFF_NONE: nowhere */
     uint32_t  complete;                /* of these, verified so far */
     bool      policy_fail;
     bool      cancelled;               /* set by the engine's thread */
@@ -95,6 +101,7 @@ struct bt_handoff_peer {
     uint32_t        chunk;             /* tokens of our prompts in a step there */
     uint32_t        n_streams;         /* prompts that it takes, in work and in line */
     bt_handoff_job *jobs;              /* in order of arrival */
+    bt_handoff_job *committed;         /* whose snapshots are still coming; peer's thread */
     bt_fit          compute;           /* of prompts, by COMMIT */
     bt_fit          transfer;          /* of bytes, where they were what was waited for */
     double          bytes_per_ms;      /* goodput; 0: not yet */
@@ -119,6 +126,7 @@ struct bt_prefill {
     bt_wire_hello      hello;
     uint64_t           token_bytes;    /* on the wire */
     bt_trace          *trace;          /* NULL: none */
+    uint64_t          *state_bytes;    /* [n_layers] NULL: no layer keeps a state */
 
     atomic_bool        stopping;       /* set under the lock; also ends connecting */
 
@@ -182,9 +190,34 @@ bt_handoff_job *bt_handoff_job_find(bt_handoff_peer *peer, uint32_t stream);
 /* Peer's thread, lock free. Rows that nobody asked for are the connection's end (W-70, W-106). */
 BT_MUST_CHECK bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job,
                                             const bt_frame *frame, bt_error *err);
+/* The same for a part of a state (W-107). */
+BT_MUST_CHECK bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job,
+                                             const bt_frame *frame, bt_error *err);
 /* The stream's end, and no more, where the account does not agree (W-63). */
 void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
 void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
+/* Of both: takes a frame off what the worker may send; what came of storing it (false: not stored,
+ * and dealt with); that it has been stored. */
+BT_MUST_CHECK bt_status bt_handoff_job_spend(bt_handoff_job *job, uint32_t size, bt_error *err);
+bool bt_handoff_job_imported(bt_handoff_peer *peer, bt_handoff_job *job, bt_status status,
+                             const char *what, uint32_t layer);
+void bt_handoff_job_received(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                             uint64_t n_bytes);
+/* Returns credit when enough is owed. */
+void bt_handoff_job_give_credit(bt_handoff_peer *peer, bt_handoff_job *job);
+void bt_handoff_job_send_cancel(bt_handoff_peer *peer, uint32_t stream, bt_status why);
+/* What a worker sent did not hold: counted, and the stream ends. */
+void bt_handoff_job_fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err);
+
+/* ---- job_state.c: behind COMMIT. Peer's thread, lock free. ---- */
+/* Which positions of the prompt a later one may begin from. */
+void bt_handoff_job_set_borders(bt_handoff_job *job, const bt_prefill_job *from);
+/* Takes over a committed job whose worker will send snapshots; false: it will send none. */
+bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job);
+/* A frame of such a stream, true; false: of none. */
+bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame);
+void bt_handoff_keepers_drop(bt_handoff_peer *peer);   /* the connection is gone */
+
 /* Off this peer, with `why`: to another worker if one is ready, else abandoned. `tell`: the worker
  * still has the stream and is sent CANCEL. */
 void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why,

@@ -13,8 +13,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "engine/snapshots.h"
 #include "handoff/taper.h"
-#include "handoff/worker_private.h"
+#include "handoff/push_private.h"
 
 _Static_assert((int)BT_TAPER_CUTS_MAX <= (int)BT_CUTS_MAX, "the engine takes all cuts");
 
@@ -33,6 +34,8 @@ static bt_status check_form(bt_handoff_push *u, bt_error *err)
     if (u->form.codec != BT_ROWS_STORED) {
         BT_TRY(bt_rows_room_open(&u->room, &u->form, err));
     }
+    BT_TRY(bt_handoff_push_take_borders(u, asked->borders, err));
+    u->asked.borders = (bt_wire_ids){ 0 };         /* lay in the frame */
     return BT_OK;
 }
 
@@ -71,6 +74,7 @@ bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_
 
 void bt_handoff_push_destroy(bt_handoff_push *u)
 {
+    bt_handoff_push_unpin(u);
     bt_free(u->tokens);
     bt_free(u->ready);
     bt_rows_room_close(&u->room);
@@ -202,7 +206,8 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         .first = asked->position_first, .end = asked->position_end,
         .chunk = chunk < e->n_batch ? chunk : e->n_batch,
         .n_layers = asked->order == BT_ROWS_PUSH ? w->layout->n_layers : 1,
-        .token_bytes = u->token_bytes,
+        .token_bytes = u->token_bytes, .state_bytes = bt_engine_state_bytes(w->engine),
+        .last_max = e->n_batch,
         .token_ms = token_ms, .step_ms = step_ms,
         .bytes_per_ms = (double)asked->link_rate / 1000,
     };
@@ -223,6 +228,8 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     o.n_prefill_chunk = u->asked.chunk_tokens;
     o.n_cuts = plan_cuts(u, cuts);
     o.cuts = cuts;
+    o.borders = u->borders;
+    o.n_borders = u->n_borders;
 
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
@@ -236,8 +243,10 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
         atomic_fetch_sub(&w->queued_tokens, u->asked.position_end);
         return s;
     }
-    bt_free(u->tokens);
-    u->tokens = NULL;
+    if (u->n_borders == 0) {
+        bt_free(u->tokens);
+        u->tokens = NULL;
+    }
     (void)pthread_mutex_lock(&u->guest->lock);
     u->request = request;
     (void)pthread_cond_signal(&u->guest->wake);
@@ -264,7 +273,7 @@ typedef struct {
 _Static_assert(sizeof(rows_context) <= sizeof ((bt_bulk *)0)->context, "fits a bulk frame");
 _Static_assert(sizeof(mark_context) <= sizeof ((bt_bulk *)0)->context, "fits a bulk frame");
 
-static void unqueue(bt_handoff_push *u)
+void bt_handoff_push_unqueue(bt_handoff_push *u)
 {
     /* The guest outlives the push; the push may be freed as soon as the lock is free. */
     bt_handoff_guest *g = u->guest;
@@ -304,13 +313,13 @@ static void rows_seal(void *context, uint64_t hash)
     bt_trace_span(c->push->guest->worker->trace, c->push->lane + 1, "rows", c->begin_ms,
                   bt_clock_ms(), "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", c->layer,
                   c->position, c->n, c->k_size + c->v_size);
-    unqueue(c->push);
+    bt_handoff_push_unqueue(c->push);
 }
 
 static void rows_drop(void *context)
 {
     const rows_context *c = context;
-    unqueue(c->push);
+    bt_handoff_push_unqueue(c->push);
 }
 
 static void chunk_fill(void *context, uint8_t *to, size_t size)
@@ -352,13 +361,13 @@ static void mark_seal(void *context, uint64_t hash)
 {
     const mark_context *c = context;
     (void)hash;
-    unqueue(c->push);
+    bt_handoff_push_unqueue(c->push);
 }
 
 static void mark_drop(void *context)
 {
     const mark_context *c = context;
-    unqueue(c->push);
+    bt_handoff_push_unqueue(c->push);
 }
 
 /* ---- order ---- */
@@ -368,27 +377,38 @@ static size_t layer_bytes(const bt_handoff_push *u, uint32_t layer)
     return bt_rows_layer_bytes(&u->form, layer);
 }
 
-/* The first layer at or behind `layer` that keeps rows, or n_layers. */
-static uint32_t keeping_layer(const bt_handoff_push *u, uint32_t layer)
+/* The first layer at or behind `layer` that has something in this segment, or n_layers: rows, or
+ * where the segment is the last, a state. */
+static void to_layer(bt_handoff_push *u, uint32_t layer)
 {
-    const uint32_t n_layers = u->guest->worker->layout->n_layers;
-    while (layer < n_layers && layer_bytes(u, layer) == 0) {
+    const bt_worker *w = u->guest->worker;
+    const bool states = w->state_bytes && u->segment_end == u->asked.position_end;
+    while (layer < w->layout->n_layers && layer_bytes(u, layer) == 0 &&
+           !(states && w->state_bytes[layer] > 0)) {
         layer++;
     }
-    return layer;
+    u->layer = layer;
+    u->position = layer < w->layout->n_layers && layer_bytes(u, layer) > 0 ? u->segment_first
+                                                                           : u->segment_end;
+    u->state_offset = states ? 0 : BT_HANDOFF_NONE;
+}
+
+static bool layer_is_sent(const bt_handoff_push *u)
+{
+    return u->position == u->segment_end &&
+           (u->state_offset == BT_HANDOFF_NONE || bt_handoff_push_state_left(u) == 0);
 }
 
 /* Opens the next segment; false when nothing is ready. */
 static bool open_segment(bt_handoff_push *u)
 {
-    const uint32_t first_layer = keeping_layer(u, 0);
     const uint64_t whole = BT_HANDOFF_SEGMENT_BYTES / u->token_bytes;
     const uint32_t most = whole > BT_HANDOFF_SEGMENT_TOKENS ? BT_HANDOFF_SEGMENT_TOKENS
                           : whole > 0                       ? (uint32_t)whole
                                                             : 1;
     const uint32_t order = u->asked.order;
     const bool by_layers = order == BT_ROWS_PUSH || order == BT_ROWS_LAYERS;
-    uint32_t end = by_layers ? u->ready[first_layer] : u->complete;
+    uint32_t end = by_layers ? u->ready[0] : u->complete;
     if (order == BT_ROWS_BULK && u->complete < u->asked.position_end) {
         return false;
     }
@@ -399,8 +419,7 @@ static bool open_segment(bt_handoff_push *u)
         return false;
     }
     u->segment_end = end;
-    u->layer = first_layer;
-    u->position = u->segment_first;
+    to_layer(u, 0);
     return true;
 }
 
@@ -430,12 +449,36 @@ static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
     memcpy(ret_bulk->context, &c, sizeof c);
     u->credit -= ret_bulk->size;
     u->position += n;
-    if (u->position == u->segment_end) {
-        u->layer = keeping_layer(u, u->layer + 1);
-        u->position = u->segment_first;
-    }
     u->n_queued++;
     return BT_PIECE_ROWS;
+}
+
+static bt_piece_kind mark(bt_handoff_push *u, bool commit, uint32_t position, double now_ms,
+                          bt_bulk *ret_bulk)
+{
+    const double spent = now_ms - u->submit_ms;
+    const double queue = u->queue_ms < spent ? u->queue_ms : spent;
+    const mark_context c = {
+        .push = u,
+        .position_end = position,
+        .queue_us = (uint64_t)(queue * 1000),
+        .compute_us = (uint64_t)((spent - queue) * 1000),
+        .n_cached = u->n_cached,
+    };
+    *ret_bulk = (bt_bulk){
+        .type = commit ? BT_WIRE_COMMIT : BT_WIRE_CHUNK, .stream = u->stream,
+        .size = (uint32_t)(commit ? bt_wire_commit_size(&(bt_wire_commit){ 0 })
+                                  : bt_wire_chunk_size(&(bt_wire_chunk){ 0 })),
+        .fill = commit ? commit_fill : chunk_fill, .seal = mark_seal, .drop = mark_drop,
+    };
+    memcpy(ret_bulk->context, &c, sizeof c);
+    u->n_queued++;
+    return commit ? BT_PIECE_COMMIT : BT_PIECE_CHUNK;
+}
+
+bt_piece_kind bt_handoff_push_next_chunk(bt_handoff_push *u, uint32_t position, bt_bulk *ret_bulk)
+{
+    return mark(u, false, position, bt_clock_ms(), ret_bulk);
 }
 
 /* CHUNK, or COMMIT where the segment was the last: it says all that a CHUNK would. */
@@ -445,32 +488,32 @@ static bt_piece_kind next_mark(bt_handoff_push *u, bt_bulk *ret_bulk)
     if (last && u->complete < u->asked.position_end) {
         return BT_PIECE_NONE;
     }
-    const double now = last ? u->complete_ms : bt_clock_ms();
-    const double spent = now - u->submit_ms;
-    const double queue = u->queue_ms < spent ? u->queue_ms : spent;
-    const mark_context c = {
-        .push = u,
-        .position_end = u->segment_end,
-        .queue_us = (uint64_t)(queue * 1000),
-        .compute_us = (uint64_t)((spent - queue) * 1000),
-        .n_cached = u->n_cached,
-    };
-    *ret_bulk = (bt_bulk){
-        .type = last ? BT_WIRE_COMMIT : BT_WIRE_CHUNK, .stream = u->stream,
-        .size = (uint32_t)(last ? bt_wire_commit_size(&(bt_wire_commit){ 0 })
-                                : bt_wire_chunk_size(&(bt_wire_chunk){ 0 })),
-        .fill = last ? commit_fill : chunk_fill, .seal = mark_seal, .drop = mark_drop,
-    };
-    memcpy(ret_bulk->context, &c, sizeof c);
     u->segment_first = u->segment_end;
     u->committed = last;
-    u->n_queued++;
-    return last ? BT_PIECE_COMMIT : BT_PIECE_CHUNK;
+    return mark(u, last, u->segment_end, last ? u->complete_ms : bt_clock_ms(), ret_bulk);
+}
+
+/* The next frame of the present layer. */
+static bt_piece_kind next_of_layer(bt_handoff_push *u, bt_bulk *ret_bulk)
+{
+    const bt_piece_kind kind = u->position < u->segment_end
+                                   ? next_rows(u, ret_bulk)
+                                   : bt_handoff_push_next_state(u, ret_bulk);
+    if (kind != BT_PIECE_NONE && layer_is_sent(u)) {
+        to_layer(u, u->layer + 1);
+    }
+    return kind;
 }
 
 bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk)
 {
-    if (!u->request || u->cancelled || u->failure.status != BT_OK || u->committed) {
+    if (u->cancelled || u->failure.status != BT_OK) {
+        return BT_PIECE_NONE;
+    }
+    if (bt_handoff_push_owes_snapshots(u)) {
+        return bt_handoff_push_next_snapshot(u, ret_bulk);
+    }
+    if (!u->request || u->committed) {
         return BT_PIECE_NONE;
     }
     if (u->segment_first == u->segment_end && !open_segment(u)) {
@@ -482,5 +525,5 @@ bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk)
     if (u->ready[u->layer] < u->segment_end) {
         return BT_PIECE_NONE;
     }
-    return next_rows(u, ret_bulk);
+    return next_of_layer(u, ret_bulk);
 }

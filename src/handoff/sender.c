@@ -99,11 +99,28 @@ static void poll_events(bt_handoff_push *u)
 
 /* ---- ends ---- */
 
-/* Lock held. Nothing more will be sent or computed for it, and nobody looks at it. */
+/* Lock held. Nothing more will be computed for it, and nobody looks at it. */
+static bool at_rest(const bt_handoff_push *u)
+{
+    return u->pins == 0 && (u->ended || !u->request);
+}
+
+/* Lock held. Nothing more will be sent for it either. */
 static bool over(const bt_handoff_push *u)
 {
-    const bool done = u->cancelled || u->failure.status != BT_OK || u->committed;
-    return done && u->pins == 0 && (u->ended || !u->request);
+    const bool given_up = u->cancelled || u->failure.status != BT_OK;
+    return at_rest(u) && (given_up || (u->committed && !bt_handoff_push_owes_snapshots(u)));
+}
+
+/* Lock free. What computing it took is given back. */
+static void let_go(bt_handoff_push *u, bt_request *request)
+{
+    bt_worker *w = u->guest->worker;
+    bt_request_release(request);
+    if (request) {
+        atomic_fetch_sub(&w->n_in_flight, 1);
+        atomic_fetch_sub(&w->queued_tokens, u->asked.position_end - u->counted);
+    }
 }
 
 /* Lock free; off the list. Says the last word and frees everything. */
@@ -112,11 +129,7 @@ static void bury(bt_handoff_push *u)
     bt_handoff_guest *g = u->guest;
     bt_worker *w = g->worker;
     bt_link_drop_stream(g->link, u->stream);     /* no callback of it runs from here on */
-    bt_request_release(u->request);
-    if (u->request) {
-        atomic_fetch_sub(&w->n_in_flight, 1);
-        atomic_fetch_sub(&w->queued_tokens, u->asked.position_end - u->counted);
-    }
+    let_go(u, u->request);
     if (u->cancelled) {
         atomic_fetch_add(&w->n_cancelled, 1);
         if (u->tell_cancelled) {
@@ -135,6 +148,22 @@ static void bury(bt_handoff_push *u)
            u->cancelled ? "cancelled" : u->failure.status != BT_OK ? "failed" : "pushed", g->name,
            u->stream, u->asked.position_end, u->n_cached, bt_clock_ms() - u->submit_ms);
     bt_handoff_push_destroy(u);
+}
+
+/* Lock held on entry and exit. A committed prompt that still owes snapshots needs neither its pages
+ * nor its place any more: they come from the engine's store. */
+static void let_go_early(bt_handoff_guest *g)
+{
+    for (bt_handoff_push *u = g->pushes; u; u = u->next) {
+        if (u->request && bt_handoff_push_owes_snapshots(u) && at_rest(u) && u->n_queued == 0) {
+            bt_request *request = u->request;
+            u->request = NULL;
+            (void)pthread_mutex_unlock(&g->lock);
+            let_go(u, request);
+            bt_handoff_guest_tell_load(g);
+            (void)pthread_mutex_lock(&g->lock);
+        }
+    }
 }
 
 /* Lock held on entry and exit. True if one was buried. A committed prompt waits here until its last
@@ -181,13 +210,14 @@ static void send_piece(bt_handoff_guest *g, bt_handoff_push *u, const bt_bulk *b
     }
 }
 
-/* Lock held on entry and exit. One frame of each prompt that has one; false if none had. */
-static bool send_round(bt_handoff_guest *g)
+/* Lock held on entry and exit. One frame of each prompt that has one; false if none had. With
+ * `behind`, of prompts that are committed; the others go first. */
+static bool send_round(bt_handoff_guest *g, bool behind)
 {
     bool any = false;
     for (bt_handoff_push *u = g->pushes; u && !g->closing; u = u->next) {
         bt_bulk bulk;
-        if (bt_handoff_push_next(u, &bulk) != BT_PIECE_NONE) {
+        if (u->committed == behind && bt_handoff_push_next(u, &bulk) != BT_PIECE_NONE) {
             send_piece(g, u, &bulk);
             any = true;
         }
@@ -219,7 +249,8 @@ void *bt_handoff_sender_main(void *context)
     (void)pthread_mutex_lock(&g->lock);
     while (!g->closing || g->pushes) {
         const bool ending = poll_all(g);
-        bool busy = send_round(g);
+        bool busy = send_round(g, false) || send_round(g, true);
+        let_go_early(g);
         while (bury_one(g)) {
             busy = true;
         }

@@ -12,6 +12,11 @@ static const double WORTH_MS = 0.5;
 
 /* ---- the model: one machine computes, one link sends ---- */
 
+static uint32_t last_max(const bt_taper *t)
+{
+    return t->last_max > t->chunk ? t->last_max : t->chunk;
+}
+
 double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
 {
     double computed = 0, sent = 0;
@@ -21,7 +26,8 @@ double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
             cut++;
         }
         const uint32_t stop = cut < n_cuts && cuts[cut] < t->end ? cuts[cut] : t->end;
-        const uint32_t n = stop - at < t->chunk ? stop - at : t->chunk;
+        const uint32_t most = n_cuts > 0 && cut == n_cuts ? last_max(t) : t->chunk;
+        const uint32_t n = stop - at < most ? stop - at : most;
         const double layer_ms = (t->step_ms + n * t->token_ms) / t->n_layers;
         const double state = at + n == t->end ? (double)t->state_bytes : 0;
         const double layer_bytes = ((double)n * (double)t->token_bytes + state) / t->n_layers;
@@ -43,7 +49,7 @@ static uint32_t cut_from_the_end(const bt_taper *t, uint32_t last, uint32_t *fal
     const double per_ms = t->bytes_per_ms * t->n_layers / (double)t->token_bytes;
     uint32_t n = 0, at = t->end, size = last;
     /* One place is left for the cut of a first chunk. */
-    while (n < BT_TAPER_CUTS_MAX - 1 && size < t->chunk && size < at - t->first) {
+    while (n < BT_TAPER_CUTS_MAX - 1 && (n == 0 || size < t->chunk) && size < at - t->first) {
         at -= size;
         falling[n++] = at;
         const double longer = (t->step_ms + size * t->token_ms) * per_ms;
@@ -80,13 +86,21 @@ static uint32_t covering(const bt_taper *t)
         return 0;
     }
     const double n = owed / gain + 1;
-    return n < t->chunk ? (uint32_t)n : t->chunk;
+    return n < last_max(t) ? (uint32_t)n : last_max(t);
+}
+
+/* By a part: the first state leaves when the first layer is through, not when the chunk begins. */
+static uint32_t longer(const bt_taper *t, uint32_t n, uint32_t part)
+{
+    return n + n / part < last_max(t) ? n + n / part : last_max(t);
 }
 
 uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
 {
     const uint32_t begins[] = { 0, 32, 128 };
-    const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, covering(t) };
+    const uint32_t cover = covering(t);
+    const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, cover,
+                               longer(t, cover, 8), longer(t, cover, 4), longer(t, cover, 2) };
     BT_ASSERT(t->chunk > 0 && t->n_layers > 0 && t->first <= t->end);
     if (!(t->token_ms > 0) || !(t->bytes_per_ms > 0) || t->token_bytes == 0) {
         return 0;

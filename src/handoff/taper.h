@@ -19,6 +19,8 @@ enum { BT_TAPER_CUTS_MAX = 16 };
 typedef struct {
     uint32_t first, end;               /* positions to compute and to send */
     uint32_t chunk;                    /* tokens in a step at most, >= 1 */
+    uint32_t last_max;                 /* the same behind the last cut, where a state is to be
+                                          covered; >= chunk, else as chunk */
     uint32_t n_layers;                 /* parts of a chunk that leave one by one, >= 1; 1: a chunk
                                           leaves as a whole when it is computed */
     uint64_t token_bytes;              /* of one token, all layers, on the wire */
@@ -28,7 +30,8 @@ typedef struct {
 } bt_taper;
 
 /* Positions in (first, end), rising, where a step must end; gives how many. Between them steps take
- * `chunk` tokens. 0: chunk after chunk is as good, or rate or link are not known (<= 0). */
+ * `chunk` tokens, behind the last all that are left. 0: chunk after chunk is as good, or rate or
+ * link are not known (<= 0). */
 uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX]);
 
 /* From the first step's begin until all is sent, with these cuts; the way there is not in it. */

@@ -102,6 +102,7 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     const bt_engine_options *e = bt_engine_options_of(w->engine);
     BT_ASSERT(e->push);
     w->layout = bt_engine_kv_layout(w->engine);
+    BT_TRY(bt_states_layer_bytes(w->engine, &w->state_bytes, err));
     const bt_rows_form stored = bt_rows_stored(w->layout);
     const size_t row = bt_rows_layer_bytes_max(&stored);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
@@ -213,6 +214,7 @@ void bt_worker_close(bt_worker *w)
     (void)pthread_mutex_destroy(&w->pace_lock);
     bt_trace_close(w->trace);
     bt_free(w->numerics);
+    bt_free(w->state_bytes);
     bt_free(w);
 }
 

@@ -4,6 +4,7 @@
  * guest.c    one reader thread per connected server: handshake, frames
  * visitor.c  one who only looks and measures, in place of a server
  * push.c     one prompt: what is ready to be sent, in which order; callbacks of engine and link
+ * push_state.c   its recurrent states: the last one, and those that follow COMMIT
  * sender.c   one sender thread per connected server: pieces to the link, ends of prompts
  *
  * Locking: guest.lock guards the guest's list and what engine, reader and sender share of a push.
@@ -42,6 +43,8 @@ enum {
  * does not wait long behind the rows of long ones. */
 #define BT_HANDOFF_QUEUE_BYTES (4u << 20)
 
+#define BT_HANDOFF_NONE UINT32_MAX
+
 typedef struct bt_handoff_guest bt_handoff_guest;
 typedef struct bt_handoff_push  bt_handoff_push;
 
@@ -53,7 +56,7 @@ struct bt_handoff_push {
     bt_rows_form      form;            /* as asked for */
     bt_rows_room      room;            /* link's writer thread; empty where rows go as stored */
     uint64_t          token_bytes;     /* on the wire */
-    uint32_t         *tokens;          /* until the request is submitted; reader */
+    uint32_t         *tokens;          /* until the request is submitted, or for the borders */
     uint32_t          n_got;
     bt_wire_tally    *tally;           /* link's writer thread */
     double            submit_ms;
@@ -80,7 +83,12 @@ struct bt_handoff_push {
     double   queue_ms;                 /* in the engine's line, by its word */
     uint32_t segment_first, segment_end;   /* positions being sent, all layers, then CHUNK */
     uint32_t layer, position;          /* next piece of it */
+    uint32_t state_offset;             /* next part of the layer's state */
     bool     committed;                /* COMMIT is queued */
+    uint32_t borders[BT_WIRE_BORDERS_MAX], n_borders;      /* whose states follow COMMIT */
+    uint32_t snapshots[BT_WIRE_BORDERS_MAX];               /* pinned; BT_HANDOFF_NONE: not */
+    uint32_t border;                   /* the one that is being sent */
+    bool     border_begun;
 };
 
 struct bt_handoff_guest {
@@ -104,6 +112,7 @@ struct bt_handoff_guest {
 struct bt_worker {
     bt_engine          *engine;
     const bt_kv_layout *layout;
+    uint64_t           *state_bytes;   /* [n_layers] NULL: no layer keeps a state */
     uint64_t            epoch;
     uint32_t            n_prefill, n_streams, n_peers, n_ctx, n_vocab;
     char               *numerics;
@@ -143,9 +152,13 @@ void bt_handoff_push_destroy(bt_handoff_push *u);
 /* All tokens are there: gives the prompt to the engine. Lock free. */
 bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err);
 
-typedef enum { BT_PIECE_NONE, BT_PIECE_ROWS, BT_PIECE_CHUNK, BT_PIECE_COMMIT } bt_piece_kind;
+typedef enum {
+    BT_PIECE_NONE, BT_PIECE_ROWS, BT_PIECE_STATE, BT_PIECE_CHUNK, BT_PIECE_COMMIT
+} bt_piece_kind;
 /* Lock held. The next bulk frame of this prompt, entered as queued; NONE: not now. */
 bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk);
+/* Lock held. Whether states of borders are still to follow its COMMIT. */
+bool bt_handoff_push_owes_snapshots(const bt_handoff_push *u);
 /* Lock held. All below `position` is computed. */
 void bt_handoff_push_complete(bt_handoff_push *u, uint32_t position);
 

@@ -343,3 +343,21 @@ uint32_t bt_wire_rows_fit(size_t row_bytes)
     BT_ASSERT(row_bytes > 0);
     return (uint32_t)((BT_WIRE_BODY_BYTES_MAX - ROWS_FIXED_BYTES) / row_bytes);
 }
+
+enum { STATE_FIXED_BYTES = 24 };
+
+size_t bt_wire_state_place_size(uint32_t size)
+{
+    return STATE_FIXED_BYTES + (size_t)size;
+}
+
+uint8_t *bt_wire_state_place(uint8_t *to, const bt_wire_state *m, uint32_t size)
+{
+    bt_put_le32(to, m->layer);
+    bt_put_le32(to + 4, m->kind);
+    bt_put_le32(to + 8, m->position);
+    bt_put_le32(to + 12, m->offset);
+    bt_put_le32(to + 16, m->total);
+    bt_put_le32(to + 20, size);
+    return to + STATE_FIXED_BYTES;
+}

@@ -79,6 +79,9 @@ void         bt_wire_tokens_copy(bt_wire_ids ids, uint32_t *to);
 size_t bt_wire_rows_place_size(size_t k_size, size_t v_size);
 void   bt_wire_rows_place(uint8_t *to, uint32_t layer, uint32_t position, uint32_t n,
                           uint32_t k_size, uint32_t v_size, uint8_t **ret_k, uint8_t **ret_v);
+/* STATE in the same way: `size` bytes of a layer's state. */
+size_t   bt_wire_state_place_size(uint32_t size);
+uint8_t *bt_wire_state_place(uint8_t *to, const bt_wire_state *m, uint32_t size);
 /* Rows that fit one frame, given what K and V of one row take together; 0: not even one. */
 uint32_t bt_wire_rows_fit(size_t row_bytes);
 

@@ -66,7 +66,8 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
     F(u64,    credit,       "bytes of ROWS and STATE bodies the worker may send at once")          \
     F(u32,    codec,        "of rows: 0 as stored, 1 f16, 2 q8_0")                                 \
     F(u32,    order,        "what leaves when: 0 layers; others are for comparing")                \
-    F(u64,    link_rate,    "bytes per second that the server has seen come in; 0: not known")
+    F(u64,    link_rate,    "bytes per second that the server has seen come in; 0: not known")     \
+    F(tokens, borders,      "positions whose states are wanted too, behind COMMIT; rising")
 
 #define BT_WIRE_TOKENS_FIELDS(F)                                                                   \
     F(u32,    offset,       "index of the first id; parts come in order and without gaps")         \
@@ -81,7 +82,7 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
 
 #define BT_WIRE_STATE_FIELDS(F)                                                                    \
     F(u32,    layer,        "0 to n_layers - 1")                                                   \
-    F(u32,    kind,         "which state of the layer, numbered by the model family")              \
+    F(u32,    kind,         "0: all that the layer keeps")                                         \
     F(u32,    position,     "tokens that the state has taken in")                                  \
     F(u32,    offset,       "of this part in the state, in bytes")                                 \
     F(u32,    total,        "bytes of the whole state")                                            \

@@ -229,7 +229,7 @@ def facts(answer):
     return json.dumps([answer["tokens"], answer["content"], probs])
 
 
-def prompt(n, seed, vocabulary=1000):
+def prompt(n, seed, vocabulary=500):
     r = random.Random(seed * 1000003 + n)
     return [r.randrange(vocabulary) for _ in range(n)]
 

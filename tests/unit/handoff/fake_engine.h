@@ -200,6 +200,51 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
     fake_end(e, ticket, false, position_complete, report, status);
 }
 
+/* ---- recurrent states: this one keeps none ---- */
+
+uint64_t bt_engine_state_bytes(const bt_engine *e) { (void)e; return 0; }
+uint64_t bt_engine_state_layer_bytes(const bt_engine *e, uint32_t layer)
+{
+    (void)e, (void)layer;
+    return 0;
+}
+bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
+                                 uint64_t size, const void *data)
+{
+    (void)e, (void)ticket, (void)layer, (void)offset, (void)size, (void)data;
+    return BT_E_BADINPUT;
+}
+void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
+                             void *to)
+{
+    (void)r, (void)layer, (void)offset, (void)size, (void)to;
+    abort();
+}
+bool bt_engine_snapshot_pin(bt_engine *e, const uint32_t *tokens, uint32_t n, uint32_t *ret)
+{
+    (void)e, (void)tokens, (void)n, (void)ret;
+    return false;
+}
+void bt_engine_snapshot_unpin(bt_engine *e, uint32_t snapshot) { (void)e, (void)snapshot; abort(); }
+void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t layer,
+                               uint64_t offset, uint64_t size, void *to)
+{
+    (void)e, (void)snapshot, (void)layer, (void)offset, (void)size, (void)to;
+    abort();
+}
+bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret) { (void)e, (void)ret; return false; }
+void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, uint64_t offset,
+                              uint64_t size, const void *data)
+{
+    (void)e, (void)snapshot, (void)layer, (void)offset, (void)size, (void)data;
+    abort();
+}
+void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, const uint32_t *tokens, uint32_t n)
+{
+    (void)e, (void)snapshot, (void)tokens, (void)n;
+    abort();
+}
+
 /* ---- requests of a worker ---- */
 
 bt_request_options bt_request_defaults(void) { return (bt_request_options){ 0 }; }

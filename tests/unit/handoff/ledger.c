@@ -63,7 +63,7 @@ typedef struct { bt_ledger l; bt_wire_tally *theirs; } pair;
 static int open_pair(void **state)
 {
     static pair p;
-    assert_int_equal(bt_ledger_open(&p.l, &form, 1, &asked, NULL), BT_OK);
+    assert_int_equal(bt_ledger_open(&p.l, &form, NULL, 1, &asked, NULL), BT_OK);
     assert_int_equal(bt_wire_tally_open(1, &asked, &p.theirs, NULL), BT_OK);
     *state = &p;
     return 0;

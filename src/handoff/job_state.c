@@ -1,0 +1,159 @@
+/* handoff/job_state.c - recurrent states on the server: the one at the prompt's end, which COMMIT
+ * makes the sequence's, and those of borders, which follow COMMIT and become snapshots.
+ *
+ * Behind COMMIT nothing is owed to anybody: whatever does not hold there ends the stream, the
+ * answer goes on, and all that is lost is that a later prompt computes more.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "handoff/prefill_private.h"
+
+bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                               bt_error *err)
+{
+    bt_wire_state m;
+    BT_TRY(bt_wire_state_decode(frame->body, frame->size, &m, err));
+    BT_TRY(bt_ledger_check_state(&job->ledger, &m, job->end, err));
+    BT_TRY(bt_handoff_job_spend(job, frame->size, err));
+    const double begin_ms = bt_clock_ms();
+    const bt_status s = bt_engine_import_state(peer->owner->engine, job->ticket, m.layer, m.offset,
+                                               m.data.size, m.data.data);
+    job->report.import_ms += bt_clock_ms() - begin_ms;
+    if (bt_handoff_job_imported(peer, job, s, "the state", m.layer)) {
+        bt_ledger_enter_state(&job->ledger, &m, frame);
+        bt_handoff_job_received(peer, job, frame, m.data.size);
+    }
+    return BT_OK;
+}
+
+/* ---- behind COMMIT ---- */
+
+/* The last ones: an edited message and the next turn part from a prompt near its end. */
+void bt_handoff_job_set_borders(bt_handoff_job *job, const bt_prefill_job *from)
+{
+    uint32_t i = from->n_borders;
+    while (i > 0 && from->borders[i - 1] > job->first &&
+           from->n_borders - i < BT_WIRE_BORDERS_MAX) {
+        i--;
+    }
+    for (; i < from->n_borders; i++) {
+        if (from->borders[i] < job->end) {
+            job->borders[job->n_borders++] = from->borders[i];
+        }
+    }
+    job->snapshot = BT_HANDOFF_NONE;
+}
+
+bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    if (job->n_borders == 0 || !peer->owner->state_bytes) {
+        return false;
+    }
+    bt_ledger_next_states(&job->ledger);
+    job->next = peer->committed;
+    peer->committed = job;
+    return true;
+}
+
+static void close_snapshot(bt_handoff_peer *peer, bt_handoff_job *job, uint32_t n)
+{
+    if (job->snapshot != BT_HANDOFF_NONE) {
+        bt_engine_snapshot_close(peer->owner->engine, job->snapshot, job->tokens, n);
+        job->snapshot = BT_HANDOFF_NONE;
+    }
+}
+
+static void end_keeper(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    bt_handoff_job **at = &peer->committed;
+    while (*at != job) {
+        at = &(*at)->next;
+    }
+    *at = job->next;
+    close_snapshot(peer, job, 0);
+    bt_handoff_job_destroy(job);
+}
+
+void bt_handoff_keepers_drop(bt_handoff_peer *peer)
+{
+    while (peer->committed) {
+        end_keeper(peer, peer->committed);
+    }
+}
+
+static bt_status take_part(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                           bt_error *err)
+{
+    bt_engine *engine = peer->owner->engine;
+    bt_wire_state m;
+    BT_TRY(bt_wire_state_decode(frame->body, frame->size, &m, err));
+    BT_TRY(bt_ledger_check_state(&job->ledger, &m, job->borders[job->border], err));
+    BT_TRY(bt_handoff_job_spend(job, frame->size, err));
+    if (bt_ledger_states_none(&job->ledger) &&
+        !bt_engine_snapshot_open(engine, &job->snapshot)) {
+        job->snapshot = BT_HANDOFF_NONE;         /* no room: the bytes go nowhere */
+    }
+    if (job->snapshot != BT_HANDOFF_NONE) {
+        bt_engine_snapshot_write(engine, job->snapshot, m.layer, m.offset, m.data.size,
+                                 m.data.data);
+    }
+    bt_ledger_enter_state(&job->ledger, &m, frame);
+    job->credit_owed += frame->size;
+    bt_handoff_job_give_credit(peer, job);
+    return BT_OK;
+}
+
+/* Closes a border: with all layers it is kept, with none the worker had not kept it. */
+static bt_status take_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                            bt_error *err)
+{
+    bt_wire_chunk m;
+    const uint32_t border = job->borders[job->border];
+    BT_TRY(bt_wire_chunk_decode(frame->body, frame->size, &m, err));
+    const bool whole = bt_ledger_states_whole(&job->ledger);
+    if (m.position_end != border || (!whole && !bt_ledger_states_none(&job->ledger))) {
+        return bt_fail(err, BT_E_PROTOCOL, "a chunk closes the state at %u, but that at %u is %s",
+                       m.position_end, border, whole ? "whole" : "not whole");
+    }
+    BT_TRY(bt_wire_tally_check_chunk(job->ledger.tally, &m, err));
+    close_snapshot(peer, job, whole ? border : 0);
+    bt_ledger_next_states(&job->ledger);
+    job->border++;
+    return BT_OK;
+}
+
+bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame)
+{
+    bt_handoff_job *job = peer->committed;
+    while (job && job->stream != frame->stream) {
+        job = job->next;
+    }
+    if (!job) {
+        return false;
+    }
+    bt_error err = { 0 };
+    bt_status s = BT_E_PROTOCOL;
+    if (frame->type == BT_WIRE_STATE) {
+        s = take_part(peer, job, frame, &err);
+    } else if (frame->type == BT_WIRE_CHUNK) {
+        s = take_chunk(peer, job, frame, &err);
+    } else {
+        (void)bt_fail(&err, s, "unexpected %s behind COMMIT", bt_wire_type_name(frame->type));
+    }
+    if (s != BT_OK) {
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        peer->status.n_corrupt++;
+        bt_handoff_job_send_cancel(peer, job->stream, s);
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        bt_log(BT_LOG_WARN, "prefill snapshot of worker %s dropped status %s reason \"%s\"",
+               peer->address, bt_status_name(s), err.text);
+        end_keeper(peer, job);
+    } else if (job->border == job->n_borders) {
+        end_keeper(peer, job);
+    }
+    return true;
+}
