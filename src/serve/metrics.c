@@ -173,6 +173,9 @@ static void write_engine(const bt_engine *engine, bt_buf *to)
     whole(to, "baton_kv_pages_cached", "gauge", "KV pages held only by the prefix cache.",
           s.kv_pages_cached);
     whole(to, "baton_kv_pages", "gauge", "KV pages in all.", s.kv_pages_total);
+    whole(to, "baton_snapshots", "gauge", "Recurrent states kept for later prompts.",
+          s.n_snapshots);
+    whole(to, "baton_snapshot_bytes", "gauge", "Memory that these take.", s.snapshot_bytes);
     whole(to, "baton_kv_page_bytes", "gauge", "Bytes of a KV page.",
           s.kv_token_bytes * BT_KV_PAGE_TOKENS);
 }

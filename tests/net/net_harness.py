@@ -20,6 +20,7 @@ import time
 
 SKIP = 77
 FAMILIES = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
+HYBRIDS = ["hf-qwen35", "hf-qwen35-r3-i2", "hf-qwen35moe", "hf-qwen3next"]
 REAL = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"]
 
 _children = []

@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", help="one model")
     o = parser.parse_args()
-    names = [o.only] if o.only else net.FAMILIES + (net.REAL if o.full else [])
+    names = [o.only] if o.only else net.FAMILIES + net.HYBRIDS + (net.REAL if o.full else [])
     total = 0
     for name, model in net.models_or_skip(o.models, names).items():
         n = one_model(o.baton, name, model, o.full)
