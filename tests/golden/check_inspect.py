@@ -212,6 +212,70 @@ def check_published(folder):
         assert f"{token_bytes} bytes per token" in text and f"{state_bytes} bytes" in text, text
 
 
+class HeaderWriter(gw.Writer):
+    """A file of the right size that has no data: holes in place of tensors."""
+
+    def _write_payload(self, out, tensor):
+        out.seek(self.round_up(gw.tensor_bytes(tensor[1], tensor[2])), 1)
+        out.truncate()
+
+
+WIDE = dict(n_rot=64, sections=[11, 11, 10, 0], vocab=248320, tied=False, context=262144,
+            head_dim=256, rope_base=1e7, eps=1e-6, interval=4)
+WHOLE = {
+    # name: (configuration, tensors, billions of parameters, of active ones)
+    "27B": (dict(WIDE, arch="qwen35", layers=64, width=5120, ff=17408, heads=24, kv_heads=4,
+                 delta=dict(conv=4, state=128, k_heads=16, v_heads=48)), 851, 26.9, 26.9),
+    "35B-A3B": (dict(WIDE, arch="qwen35moe", layers=40, width=2048, ff=512, heads=16, kv_heads=2,
+                     delta=dict(conv=4, state=128, k_heads=16, v_heads=32),
+                     experts=dict(n=256, used=8, ff=512, shared_ff=512)), 733, 34.7, 3.5),
+}
+
+
+def block_behind(model, config):
+    """The tensors of a block that predicts the token after the next one, of the dense model."""
+    n, width = config["layers"], config["width"]
+    model.norm(f"blk.{n}.attn_norm.weight", width)
+    model.attention(f"blk.{n}.", n)
+    model.norm(f"blk.{n}.post_attention_norm.weight", width)
+    model.feed_forward(f"blk.{n}.", n)
+    model.matrix(f"blk.{n}.nextn.eh_proj.weight", width, 2 * width)
+    for part in ("enorm", "hnorm", "shared_head_norm"):
+        model.norm(f"blk.{n}.nextn.{part}.weight", width)
+
+
+def check_whole(folder):
+    """Every tensor of the published models, with nothing in them."""
+    path = folder / "whole.gguf"
+    for name, (config, n_tensors, billions, active) in WHOLE.items():
+        w = HeaderWriter(path)
+        model = mkmodel.Model(name, config, gw.Q4_0, w)
+        model.build()
+        w.finish()
+        said = inspect(path, "-c", 32768)
+        assert said["total"]["tensors"] == n_tensors, said["total"]
+        found = said["parameters"]
+        assert found["all"] == model.n_values == said["total"]["values"]
+        assert [round(found["all"] / 1e9, 1), round(found["active"] / 1e9, 1)] == \
+            [billions, active], found
+    # A block behind the layers: in the file, but neither a layer nor active.
+    config, n_tensors = WHOLE["27B"][:2]
+    w = HeaderWriter(path)
+    model = mkmodel.Model("27B", dict(config, layers=65), gw.Q4_0, w)
+    model.keys()
+    w.u32("qwen35.nextn_predict_layers", 1)
+    model.c, model.keys = config, lambda: None
+    model.build()
+    trunk = model.n_values
+    block_behind(model, config)
+    w.finish()
+    said = inspect(path)
+    assert said["total"]["tensors"] == n_tensors + 15 and said["layers"]["behind"] == 1
+    assert said["layers"]["count"] == 64
+    assert said["parameters"] == {"all": model.n_values, "active": trunk}
+    assert said["memory"]["kv_token_bytes"] == 64 * 1024 and said["memory"]["state_bytes"] == 156893184
+
+
 def main():
     models = [path for path in sorted(MODELS.glob("tiny*.gguf"))
               if path.stem.rsplit("-", 1)[0] in mkmodel.CONFIGS]
@@ -221,7 +285,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for check in (check_values, check_hostile_text, check_refusals, check_parts,
-                      check_published):
+                      check_published, check_whole):
             check(folder)
 
 
