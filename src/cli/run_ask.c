@@ -61,10 +61,10 @@ static bt_request_options request_of(const bt_run_session *s, const bt_tokens *p
     r.n_predict = o->n_predict < 0 ? UINT32_MAX : (uint32_t)o->n_predict;
     r.ignore_eog = o->ignore_eos;
     r.special = o->special;
-    r.sampling = o->sampling;
+    r.sampling = o->common.sampling;
     r.stops = stop;
     r.n_stops = stop->size > 0;
-    r.policy = strcmp(o->policy, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK;
+    r.policy = s->with.policy;
     return r;
 }
 
@@ -102,7 +102,7 @@ bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_
     bt_error err = { 0 };
     bt_request *r = NULL;
     bool said = false;
-    a->status = bt_engine_submit(s->engine, &o, &r, &err);
+    a->status = bt_engine_submit(s->with.engine, &o, &r, &err);
     if (a->status != BT_OK) {
         snprintf(a->message, sizeof a->message, "%s", err.text);
         return false;

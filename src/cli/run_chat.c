@@ -60,8 +60,8 @@ static void forget_all(history *h)
 static bool open_format(bt_run_session *s)
 {
     bt_error err = { 0 };
-    if (!s->chat && bt_chat_format_create(s->setup.file, s->setup.tokenizer, s->o->chat_template,
-                                          &s->chat, &err) != BT_OK) {
+    if (!s->chat && bt_chat_format_create(s->with.setup.file, s->with.setup.tokenizer,
+                                          s->o->chat_template, &s->chat, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -90,15 +90,15 @@ bool bt_run_render(bt_run_session *s, const bt_chat_message *messages, size_t n,
     bt_chat_prompt_init(&prompt);
     bt_status status = bt_chat_render(s->chat, messages, n, &o, &prompt, &err);
     if (status == BT_OK) {
-        status = bt_tokenizer_encode_spans(s->setup.tokenizer, prompt.spans, prompt.n_spans, true,
-                                           to, &err);
+        status = bt_tokenizer_encode_spans(s->with.setup.tokenizer, prompt.spans,
+                                           prompt.n_spans, true, to, &err);
     }
     bt_chat_prompt_done(&prompt);
     if (status != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
-    drop_double_bos(s->setup.tokenizer, to);
+    drop_double_bos(s->with.setup.tokenizer, to);
     return true;
 }
 
@@ -221,8 +221,8 @@ int bt_run_chat(bt_run_session *s)
     bt_buf_init(&message, BT_MEM_cli, LINE_BYTES_MAX);
     if (show) {
         printf("%s, %s format, %u tokens of context. /help lists commands, Ctrl-D ends.\n",
-               bt_model_config_of(s->setup.model)->name, bt_chat_format_name(s->chat),
-               bt_engine_options_of(s->engine)->n_ctx);
+               bt_model_config_of(s->with.setup.model)->name, bt_chat_format_name(s->chat),
+               bt_engine_options_of(s->with.engine)->n_ctx);
     }
     for (bool more = true; more;) {
         const line_kind kind = read_message(&message, show);

@@ -7,33 +7,19 @@
 #ifndef BT_CLI_RUN_PRIVATE_H
 #define BT_CLI_RUN_PRIVATE_H
 
-#include "cli/setup.h"
-#include "engine/engine.h"
-#include "handoff/prefill.h"
+#include "cli/answering.h"
 #include "text/chat.h"
 
 typedef struct {
-    bt_setup_options setup;            /* first: bt_setup_option_table */
+    bt_answering_options common;       /* first: its tables */
     const char *prompt, *tokens, *file, *system, *chat_template, *stop;
     bool        chat, raw, special, json, quiet, ignore_eos;
     int32_t     n_predict;
-    uint32_t    n_ctx, n_parallel, n_batch, chunk, snapshot_every;
-    uint64_t    snapshot_bytes;
-    const char *type_k, *type_v;
-    const char *workers, *min_tokens, *policy, *key_file;
-    uint32_t    n_prefill, n_prefill_chunk;
-    uint64_t    link_buffer;
-    bt_sampler_options sampling;
-    int32_t     seed;
 } bt_run_verb_options;
 
 typedef struct {
     const bt_run_verb_options *o;
-    bt_setup    setup;
-    bt_type     type_k, type_v;
-    uint32_t    min_tokens;
-    bt_engine  *engine;
-    bt_prefill *prefill;               /* NULL: no workers */
+    bt_answering    with;
     bt_chat_format *chat;              /* NULL until somebody chats */
 } bt_run_session;
 

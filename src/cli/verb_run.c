@@ -24,8 +24,6 @@
 #include "serve/shape.h"
 
 enum {
-    BATCH_DEFAULT = 2048,
-    CHUNK_DEFAULT = 512,
     CONNECT_MS = 3000,                 /* for a worker to be ready before the first prompt */
     CONNECT_POLL_MS = 5,
     INTERRUPTED = 130
@@ -50,6 +48,8 @@ static const bt_option prompt_table[] = {
       "chat format by name, such as chatml, or template text (default: the model's)", false },
     { "Answer", "-n, --predict, --n-predict", "N", "N_PREDICT", BT_OPT_I32, AT(n_predict),
       "tokens at most; -1: until the context is full (default: -1)", false, -1, INT32_MAX },
+    { "Answer", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(common.n_parallel),
+      "sequences at once (default: 1)", false, 1, BT_PARALLEL_MAX },
     { "Answer", "--ignore-eos", NULL, NULL, BT_OPT_FLAG, AT(ignore_eos),
       "never draw a token that ends the answer", false },
     { "Answer", "--stop", "TEXT", NULL, BT_OPT_TEXT, AT(stop), "ends the answer; not shown",
@@ -63,84 +63,7 @@ static const bt_option prompt_table[] = {
     { 0 }
 };
 
-static const bt_option sampling_table[] = {
-    { "Sampling", "--temp, --temperature", "X", "TEMP", BT_OPT_F32, AT(sampling.temperature),
-      "0: always the most likely token (default: 0.8)", false, 0, 100 },
-    { "Sampling", "--top-k", "N", "TOP_K", BT_OPT_I32, AT(sampling.top_k),
-      "0: off (default: 40)", false, -1, INT32_MAX },
-    { "Sampling", "--top-p", "X", "TOP_P", BT_OPT_F32, AT(sampling.top_p),
-      "1: off (default: 0.95)", false, 0, 1 },
-    { "Sampling", "--min-p", "X", "MIN_P", BT_OPT_F32, AT(sampling.min_p),
-      "0: off (default: 0.05)", false, 0, 1 },
-    { "Sampling", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed), "-1: random (default: -1)",
-      false, -1, INT32_MAX },
-    { "Sampling", "--repeat-penalty", "X", "REPEAT_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_repeat), "1: off (default: 1)", false, 0.01, 100 },
-    { "Sampling", "--repeat-last-n", "N", "REPEAT_LAST_N", BT_OPT_I32,
-      AT(sampling.penalty_last_n), "tokens that penalties look back; -1: all (default: 64)",
-      false, -1, INT32_MAX },
-    { "Sampling", "--presence-penalty", "X", "PRESENCE_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_presence), "0: off (default: 0)", false, -100, 100 },
-    { "Sampling", "--frequency-penalty", "X", "FREQUENCY_PENALTY", BT_OPT_F32,
-      AT(sampling.penalty_frequency), "0: off (default: 0)", false, -100, 100 },
-    { 0 }
-};
-
-static const bt_option context_table[] = {
-    { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
-      "KV positions; 0: what the model was trained for, as far as half of the free memory goes "
-      "(default: 0)", false, 0, BT_CONTEXT_MAX },
-    { "Context", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
-      "sequences at once (default: 1)", false, 1, BT_PARALLEL_MAX },
-    { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens in a step (default: 2048)", false, 1, BT_STEP_ROWS_MAX },
-    { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step (default: 512)", false, 1, BT_STEP_ROWS_MAX },
-    { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
-      "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
-    { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
-      "type of cached values (default: f16)", false },
-    { "Context", "--snapshot-every", "N", "SNAPSHOT_EVERY", BT_OPT_U32, AT(snapshot_every),
-      "models with recurrent layers: keep the state each so many tokens (default: 1024)", false, 1,
-      BT_CONTEXT_MAX },
-    { "Context", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
-      "memory for kept states at most; 0: keep none (default: 2G)", false },
-    { 0 }
-};
-
-static const bt_option prefill_table[] = {
-    { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
-      AT(workers), "workers that prefill the prompt (default: none)", false },
-    { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
-    { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
-      AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
-    { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
-      AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
-    { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
-      "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
-    { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
-      "key shared with the workers; turns on TLS 1.3", false },
-    { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers (default: the kernel's tuning)", false },
-    { 0 }
-};
-
 /* ---- opening ---- */
-
-static bt_status open_engine(bt_run_session *s, bt_error *err)
-{
-    const bt_run_verb_options *o = s->o;
-    const bt_engine_options engine = {
-        .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
-        .n_parallel = o->n_parallel, .snapshot_every = o->snapshot_every,
-        .snapshot_bytes = o->snapshot_bytes,
-        .n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v),
-        .n_batch = o->n_batch, .n_prefill_chunk = o->chunk, .type_k = s->type_k,
-        .type_v = s->type_v, .queue_max = 1,
-    };
-    return bt_engine_create(&engine, &s->engine, err);
-}
 
 /* A worker counts as tried once it is ready or has said why not. */
 static bool all_tried(const bt_prefill *p)
@@ -156,47 +79,23 @@ static bool all_tried(const bt_prefill *p)
     return true;
 }
 
-static bt_status open_workers(bt_run_session *s, bt_error *err)
-{
-    const bt_run_verb_options *o = s->o;
-    if (!o->workers) {
-        return BT_OK;
-    }
-    const bt_prefill_options prefill = {
-        .addresses = o->workers, .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
-        .n_prefill_chunk = o->n_prefill_chunk,
-        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
-        .link = { .key_file = o->key_file,
-                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
-                                                              : UINT32_MAX },
-    };
-    BT_TRY(bt_prefill_open(&prefill, s->engine, &s->prefill, err));
-    for (uint32_t ms = 0; ms < CONNECT_MS && !all_tried(s->prefill); ms += CONNECT_POLL_MS) {
-        bt_clock_sleep_ms(CONNECT_POLL_MS);
-    }
-    return BT_OK;
-}
-
 static bool open_session(bt_run_session *s)
 {
-    bt_error err = { 0 };
-    if (!bt_setup_open(&s->o->setup, true, &s->setup)) {
+    const bt_answering_how how = { .queue_max = 1 };
+    if (!bt_answering_open(&s->o->common, &how, &s->with)) {
         return false;
     }
-    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK) {
-        bt_cli_say_error("%s", err.text);
-        return false;
+    for (uint32_t ms = 0; s->with.prefill && ms < CONNECT_MS && !all_tried(s->with.prefill);
+         ms += CONNECT_POLL_MS) {
+        bt_clock_sleep_ms(CONNECT_POLL_MS);
     }
     return true;
 }
 
 static void close_session(bt_run_session *s)
 {
-    bt_prefill_stop(s->prefill);
-    bt_engine_destroy(s->engine);
-    bt_prefill_close(s->prefill);
     bt_chat_format_destroy(s->chat);
-    bt_setup_close(&s->setup);
+    bt_answering_close(&s->with);
 }
 
 /* ---- the prompt ---- */
@@ -274,7 +173,7 @@ static bool make_prompt(bt_run_session *s, bt_tokens *to)
     } else if (ok) {
         const bt_encode_options how = { .add_special = true, .parse_special = true };
         bt_error err = { 0 };
-        ok = bt_tokenizer_encode(s->setup.tokenizer, bt_buf_text(&text), text.size, &how, to,
+        ok = bt_tokenizer_encode(s->with.setup.tokenizer, bt_buf_text(&text), text.size, &how, to,
                                  &err) == BT_OK;
         if (!ok) {
             bt_cli_say_error("%s", err.text);
@@ -392,16 +291,12 @@ static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
     if (o->system && n_prompts > 0 && !o->chat) {
         return bt_cli_usage_error("--system is a message of a conversation: add --chat");
     }
-    if (o->key_file && !o->workers) {
+    if (o->common.key_file && !o->common.workers) {
         return bt_cli_usage_error("--key-file is the key of prefill workers: add --prefill-device");
     }
     if (n_prompts == 0 && (o->json || o->raw)) {
         return bt_cli_usage_error("%s needs a prompt: -p TEXT, -f FILE or --tokens LIST",
                                   o->json ? "--json" : "--raw");
-    }
-    if (strcmp(o->policy, "fallback") != 0 && strcmp(o->policy, "fail") != 0) {
-        return bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail",
-                                  o->policy);
     }
     return 0;
 }
@@ -414,12 +309,9 @@ static int run(const void *given, int n_rest, char **rest)
     if (code != 0) {
         return code;
     }
-    if (!bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
-        !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
-        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens)) {
+    if (!bt_answering_check(&o.common, &s.with)) {
         return 2;
     }
-    o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */
     bt_tokens prompt;
     bt_tokens_init(&prompt);
     code = o.tokens && !parse_tokens(o.tokens, &prompt) ? 2 : run_session(&s, &prompt);
@@ -428,12 +320,7 @@ static int run(const void *given, int n_rest, char **rest)
 }
 
 static const bt_run_verb_options defaults = {
-    .n_predict = -1, .n_parallel = 1, .snapshot_every = BT_SNAPSHOT_EVERY,
-    .snapshot_bytes = BT_SNAPSHOT_BYTES, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
-    .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback", .seed = -1,
-    /* As bt_sampler_defaults(), which a constant cannot call. */
-    .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,
-                  .min_p = 0.05f, .penalty_last_n = 64, .penalty_repeat = 1.0f },
+    .common = { .n_parallel = 1, BT_ANSWERING_DEFAULTS }, .n_predict = -1,
 };
 
 const bt_verb bt_verb_run = {
@@ -443,6 +330,7 @@ const bt_verb bt_verb_run = {
     .example = "baton run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0",
     .options_size = sizeof(bt_run_verb_options),
     .defaults = &defaults,
-    .tables = { bt_setup_option_table, prompt_table, sampling_table, context_table, prefill_table },
+    .tables = { bt_setup_option_table, prompt_table, bt_sampling_option_table,
+                bt_context_option_table, bt_prefill_option_table },
     .run = run,
 };

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cli/answering.h"
 #include "cli/notify.h"
-#include "cli/setup.h"
 #include "cli/workers_file.h"
 #include "handoff/worker.h"
 #include "serve/access.h"
@@ -25,31 +25,20 @@
 
 enum {
     PARALLEL_DEFAULT = 4,
-    BATCH_DEFAULT = 2048,
-    CHUNK_DEFAULT = 512,
     QUEUE_DEFAULT = 128,
     GRACE_DEFAULT_S = 10,
     LOOK_AT_FILE_MS = 1000
 };
 
 typedef struct {
-    bt_setup_options setup;            /* first: bt_setup_option_table */
+    bt_answering_options common;       /* first: its tables */
     const char *host, *alias, *chat_template;
     uint32_t    port, n_connections, timeout_s, grace_s, queue_max;
     const char *api_keys, *api_key_file, *cors_origins;
     int32_t     ping_interval_s;
     bool        no_ui;
-    uint32_t    n_ctx, n_parallel, n_batch, chunk;
-    const char *type_k, *type_v;
-    uint32_t    snapshot_every;
-    uint64_t    snapshot_bytes;
-    const char *workers, *workers_file, *prefill_listen, *min_tokens, *policy, *key_file;
-    const char *wire_type, *handoff, *trace_file;
-    uint32_t    n_prefill, n_prefill_chunk;
-    uint64_t    link_buffer;
+    const char *workers_file, *prefill_listen;
     int32_t     n_predict;
-    bt_sampler_options sampling;
-    int32_t     seed;
 } options;
 
 #define AT(field) offsetof(options, field)
@@ -58,23 +47,26 @@ static const bt_option serving_table[] = {
     { "Serving", "--host", "HOST", "HOST", BT_OPT_TEXT, AT(host),
       "address to listen on (default: 127.0.0.1; 0.0.0.0 is everybody)", false },
     { "Serving", "--port", "N", "PORT", BT_OPT_U32, AT(port),
-      "port; 0: any free one, which is printed (default: 8080)", false },
+      "port; 0: any free one, which is printed (default: 8080)", false, 0, 65535 },
     { "Serving", "-a, --alias", "NAME", "ALIAS", BT_OPT_TEXT, AT(alias),
       "the model's name in answers (default: its file name)", false },
-    { "Serving", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(n_parallel),
+    { "Serving", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(common.n_parallel),
       "requests answered at once (default: 4)", false, 1, BT_PARALLEL_MAX },
     { "Serving", "--queue", "N", "QUEUE", BT_OPT_U32, AT(queue_max),
-      "requests that wait for a place; more are told 429 (default: 128)", false },
+      "requests that wait for a place; more are told 429 (default: 128)", false, 1, 65536 },
     { "Serving", "--threads-http", "N", "THREADS_HTTP", BT_OPT_U32, AT(n_connections),
-      "connections at once, a thread each (default: 256)", false },
+      "connections at once, a thread each (default: 256)", false, 1, 65536 },
     { "Serving", "-to, --timeout", "SECONDS", "TIMEOUT", BT_OPT_U32, AT(timeout_s),
-      "for a client to send its request or take its answer (default: 60)", false },
+      "for a client to send its request or take its answer (default: 60)", false, 1, 86400 },
     { "Serving", "--sse-ping-interval", "SECONDS", "SSE_PING_INTERVAL", BT_OPT_I32,
       AT(ping_interval_s), "comment lines in silent streams; -1: none (default: 30)", false },
     { "Serving", "--grace", "SECONDS", "GRACE", BT_OPT_U32, AT(grace_s),
-      "after SIGTERM, for requests in work to finish (default: 10)", false },
+      "after SIGTERM, for requests in work to finish (default: 10)", false, 0, 86400 },
     { "Serving", "--chat-template", "NAME", "CHAT_TEMPLATE", BT_OPT_TEXT, AT(chat_template),
       "chat format by name, such as chatml, or template text (default: the model's)", false },
+    { "Serving", "-n, --predict, --n-predict", "N", "N_PREDICT", BT_OPT_I32, AT(n_predict),
+      "tokens of an answer; this and the sampling below are for requests that do not say; "
+      "-1: until the context is full (default: -1)", false, -1, INT32_MAX },
     { "Serving", "--no-ui", NULL, "NO_UI", BT_OPT_FLAG, AT(no_ui), "no page at /", false },
     { "Access", "--api-key", "KEY[,KEY...]", "API_KEY", BT_OPT_TEXT, AT(api_keys),
       "keys that clients must give (default: none is asked for)", false },
@@ -85,80 +77,13 @@ static const bt_option serving_table[] = {
     { 0 }
 };
 
-static const bt_option context_table[] = {
-    { "Context", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
-      "KV positions, shared by all requests; 0: what the model was trained for, as far as half "
-      "of the free memory goes (default: 0)", false, 0, BT_CONTEXT_MAX },
-    { "Context", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens of all requests in a step (default: 2048)", false, 1, BT_STEP_ROWS_MAX },
-    { "Context", "-ub, --ubatch-size", "N", "UBATCH", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step (default: 512)", false, 1, BT_STEP_ROWS_MAX },
-    { "Context", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
-      "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
-    { "Context", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
-      "type of cached values (default: f16)", false },
-    { "Context", "--snapshot-every", "N", "SNAPSHOT_EVERY", BT_OPT_U32, AT(snapshot_every),
-      "models with recurrent layers: keep the state each so many tokens (default: 1024)", false, 1,
-      BT_CONTEXT_MAX },
-    { "Context", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
-      "memory for kept states at most; 0: keep none (default: 2G)", false },
-    { 0 }
-};
-
-static const bt_option prefill_table[] = {
-    { "Prefill elsewhere", "--prefill-device", "HOST:PORT[;...]", "PREFILL_DEVICE", BT_OPT_TEXT,
-      AT(workers), "workers that prefill for this server (default: none)", false },
+/* Before the table of bt_prefill_option_table, under the same heading. */
+static const bt_option own_prefill_table[] = {
     { "Prefill elsewhere", "--prefill-device-file", "FILE", "PREFILL_DEVICE_FILE", BT_OPT_TEXT,
-      AT(workers_file), "the same, one a line; read again when it changes", false },
+      AT(workers_file), "workers, one a line, in place of --prefill-device; read again when it "
+      "changes", false },
     { "Prefill elsewhere", "--prefill-listen", "HOST:PORT", "PREFILL_LISTEN", BT_OPT_TEXT,
       AT(prefill_listen), "prefill for other servers too, with half of --parallel", false },
-    { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
-    { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
-      AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
-    { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
-      AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
-    { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
-      "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
-    { "Prefill elsewhere", "--prefill-wire-type", "TYPE", "PREFILL_WIRE_TYPE", BT_OPT_TEXT,
-      AT(wire_type), "rows travel as f16 or q8_0, for a slow link; stored: as they are in memory, "
-      "bit for bit (default: stored)", false },
-    { "Prefill elsewhere", "--handoff", "NAME", "HANDOFF", BT_OPT_TEXT, AT(handoff),
-      "what travels when: push: layers as they are computed; to compare with: layers (the same, "
-      "chunks not cut), chunks, taper (chunks that get smaller), bulk (all at the end) "
-      "(default: push)", false },
-    { "Prefill elsewhere", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
-      "a timeline of every such prompt, for chrome://tracing or ui.perfetto.dev", false },
-    { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
-      "key shared with the workers; turns on TLS 1.3", false },
-    { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers (default: the kernel's tuning)", false },
-    { 0 }
-};
-
-static const bt_option sampling_table[] = {
-    { "Sampling, when a request does not say", "-n, --predict, --n-predict", "N", "N_PREDICT",
-      BT_OPT_I32, AT(n_predict), "tokens to generate; -1: until the context is full (default: -1)",
-      false, -1, INT32_MAX },
-    { "Sampling, when a request does not say", "--temp, --temperature", "X", "TEMP", BT_OPT_F32,
-      AT(sampling.temperature), "0: always the most likely token (default: 0.8)", false, 0, 100 },
-    { "Sampling, when a request does not say", "--top-k", "N", "TOP_K", BT_OPT_I32,
-      AT(sampling.top_k), "0: off (default: 40)", false, -1, INT32_MAX },
-    { "Sampling, when a request does not say", "--top-p", "X", "TOP_P", BT_OPT_F32,
-      AT(sampling.top_p), "1: off (default: 0.95)", false, 0, 1 },
-    { "Sampling, when a request does not say", "--min-p", "X", "MIN_P", BT_OPT_F32,
-      AT(sampling.min_p), "0: off (default: 0.05)", false, 0, 1 },
-    { "Sampling, when a request does not say", "-s, --seed", "N", "SEED", BT_OPT_I32, AT(seed),
-      "-1: random (default: -1)", false, -1, INT32_MAX },
-    { "Sampling, when a request does not say", "--repeat-penalty", "X", "REPEAT_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_repeat), "1: off (default: 1)", false, 0.01, 100 },
-    { "Sampling, when a request does not say", "--repeat-last-n", "N", "REPEAT_LAST_N",
-      BT_OPT_I32, AT(sampling.penalty_last_n),
-      "tokens that penalties look back; -1: all (default: 64)", false, -1, INT32_MAX },
-    { "Sampling, when a request does not say", "--presence-penalty", "X", "PRESENCE_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_presence), "0: off (default: 0)", false, -100, 100 },
-    { "Sampling, when a request does not say", "--frequency-penalty", "X", "FREQUENCY_PENALTY",
-      BT_OPT_F32, AT(sampling.penalty_frequency), "0: off (default: 0)", false, -100, 100 },
     { 0 }
 };
 
@@ -217,13 +142,7 @@ static bool has_news(int timeout_ms)
 typedef struct {
     const options *o;
     bt_server     *server;
-    bt_type        type_k, type_v;
-    uint32_t       min_tokens;
-    bt_rows_codec  codec;
-    bt_rows_order  order;
-    bt_setup       setup;
-    bt_engine     *engine;
-    bt_prefill    *prefill;
+    bt_answering   with;
     bt_worker     *worker;             /* NULL: does not prefill for others */
     bt_workers_file file;
     bt_chat_format *chat;
@@ -251,11 +170,12 @@ static const char *file_type_name(const bt_gguf *file)
     return "";
 }
 
-/* What `n_ctx` is, in words. */
-static void say_context(state *s, uint32_t n_ctx)
+/* What the engine's n_ctx is, in words. */
+static void say_context(state *s)
 {
-    const uint32_t trained = bt_model_config_of(s->setup.model)->n_ctx_train;
-    if (s->o->n_ctx > 0) {
+    const uint32_t n_ctx = bt_engine_options_of(s->with.engine)->n_ctx;
+    const uint32_t trained = bt_model_config_of(s->with.setup.model)->n_ctx_train;
+    if (s->o->common.n_ctx > 0) {
         snprintf(s->context_reason, sizeof s->context_reason, "given");
     } else if (n_ctx >= trained) {
         snprintf(s->context_reason, sizeof s->context_reason, "what the model was trained for");
@@ -263,46 +183,6 @@ static void say_context(state *s, uint32_t n_ctx)
         snprintf(s->context_reason, sizeof s->context_reason, "half of the memory that the weights "
                  "leave; the model was trained for %u", trained);
     }
-}
-
-static bt_status open_engine(state *s, bt_error *err)
-{
-    const options *o = s->o;
-    const uint32_t n_ctx = bt_setup_context(&s->setup, o->n_ctx, s->type_k, s->type_v);
-    say_context(s, n_ctx);
-    const bt_engine_options engine = {
-        .model = s->setup.model, .tokenizer = s->setup.tokenizer, .device = s->setup.device,
-        .n_parallel = o->n_parallel, .n_ctx = n_ctx, .n_batch = o->n_batch,
-        .n_prefill_chunk = o->chunk, .type_k = s->type_k, .type_v = s->type_v,
-        .queue_max = o->queue_max, .snapshot_every = o->snapshot_every,
-        .snapshot_bytes = o->snapshot_bytes, .push = o->prefill_listen != NULL,
-    };
-    return bt_engine_create(&engine, &s->engine, err);
-}
-
-static bt_status open_workers(state *s, bt_error *err)
-{
-    const options *o = s->o;
-    char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
-    if (!o->workers && !o->workers_file) {
-        return BT_OK;
-    }
-    if (o->workers_file) {
-        s->file.path = o->workers_file;
-        BT_TRY(bt_workers_file_read(&s->file, listed, err));
-    }
-    const bt_prefill_options prefill = {
-        .addresses = o->workers_file ? listed : o->workers,
-        .addresses_change = o->workers_file != NULL,
-        .min_tokens = s->min_tokens, .n_prefill = o->n_prefill,
-        .n_prefill_chunk = o->n_prefill_chunk,
-        .codec = s->codec, .order = s->order, .trace_file = o->trace_file,
-        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
-        .link = { .key_file = o->key_file,
-                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
-                                                              : UINT32_MAX },
-    };
-    return bt_prefill_open(&prefill, s->engine, &s->prefill, err);
 }
 
 /* The other role: this engine prefills for servers elsewhere as well. */
@@ -313,11 +193,38 @@ static bt_status open_worker(state *s, bt_error *err)
         return BT_OK;
     }
     const bt_worker_options worker = {
-        .listen = o->prefill_listen, .n_prefill = o->n_parallel > 1 ? o->n_parallel / 2 : 1,
-        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
-        .link = { .key_file = o->key_file },
+        .listen = o->prefill_listen,
+        .n_prefill = o->common.n_parallel > 1 ? o->common.n_parallel / 2 : 1,
+        .numerics = o->common.setup.isa ? o->common.setup.isa : bt_isa_name(bt_isa_detect()),
+        .link = { .key_file = o->common.key_file },
     };
-    return bt_worker_open(&worker, s->engine, &s->worker, err);
+    return bt_worker_open(&worker, s->with.engine, &s->worker, err);
+}
+
+/* Everything that stands in the options. */
+static bool open_all(state *s)
+{
+    const options *o = s->o;
+    char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
+    bt_error err = { 0 };
+    bt_answering_how how = { .queue_max = o->queue_max, .push = o->prefill_listen != NULL };
+    if (o->workers_file) {
+        s->file.path = o->workers_file;
+        how.workers = listed;
+        if (bt_workers_file_read(&s->file, listed, &err) != BT_OK) {
+            bt_cli_say_error("%s", err.text);
+            return false;
+        }
+    }
+    if (!bt_answering_open(&o->common, &how, &s->with)) {
+        return false;
+    }
+    if (open_worker(s, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    say_context(s);
+    return true;
 }
 
 /* The list of workers as the file now says; a file that is wrong changes nothing. */
@@ -326,7 +233,7 @@ static void reread_workers(state *s)
     char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
     bt_error err = { 0 };
     if (bt_workers_file_read(&s->file, listed, &err) != BT_OK ||
-        bt_prefill_set_workers(s->prefill, listed, &err) != BT_OK) {
+        bt_prefill_set_workers(s->with.prefill, listed, &err) != BT_OK) {
         bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
     } else {
         bt_log(BT_LOG_INFO, "workers read again from %s", s->file.path);
@@ -340,8 +247,8 @@ static void choose_alias(state *s)
         snprintf(s->alias, sizeof s->alias, "%s", s->o->alias);
         return;
     }
-    const char *slash = strrchr(s->setup.path, '/');
-    snprintf(s->alias, sizeof s->alias, "%.255s", slash ? slash + 1 : s->setup.path);
+    const char *slash = strrchr(s->with.setup.path, '/');
+    snprintf(s->alias, sizeof s->alias, "%.255s", slash ? slash + 1 : s->with.setup.path);
     char *dot = strrchr(s->alias, '.');
     if (dot && strcmp(dot, ".gguf") == 0) {
         *dot = '\0';
@@ -351,27 +258,28 @@ static void choose_alias(state *s)
 static void print_values(const state *s)
 {
     const options *o = s->o;
-    const bt_engine_options *e = bt_engine_options_of(s->engine);
-    const double kv = (double)bt_model_kv_token_bytes(bt_model_config_of(s->setup.model),
-                                                      s->type_k, s->type_v) * e->n_ctx;
-    printf("model %s (%s), named %s\n", s->setup.path,
-           bt_model_config_of(s->setup.model)->architecture, s->alias);
+    const bt_engine_options *e = bt_engine_options_of(s->with.engine);
+    const double kv = (double)bt_model_kv_token_bytes(bt_model_config_of(s->with.setup.model),
+                                                      s->with.type_k, s->with.type_v) * e->n_ctx;
+    printf("model %s (%s), named %s\n", s->with.setup.path,
+           bt_model_config_of(s->with.setup.model)->architecture, s->alias);
     printf("context %u tokens (%s), KV %s/%s up to %.1f MiB\n", e->n_ctx, s->context_reason,
-           o->type_k, o->type_v, kv / 1048576);
+           o->common.type_k, o->common.type_v, kv / 1048576);
     printf("parallel %u, queue %u, batch %u, chunk %u, keys %s, chat format %s\n", e->n_parallel,
            o->queue_max, e->n_batch, e->n_prefill_chunk,
            o->api_keys || o->api_key_file ? "asked for" : "none",
            s->chat ? bt_chat_format_name(s->chat) : "none");
     printf("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g\n",
-           o->n_predict, (double)o->sampling.temperature, o->sampling.top_k,
-           (double)o->sampling.top_p, (double)o->sampling.min_p);
+           o->n_predict, (double)o->common.sampling.temperature, o->common.sampling.top_k,
+           (double)o->common.sampling.top_p, (double)o->common.sampling.min_p);
     if (s->worker) {
         printf("prefills for other servers on %s\n", bt_worker_address(s->worker));
     }
-    if (s->prefill) {
+    if (s->with.prefill) {
         printf("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s\n",
-               o->workers ? o->workers : o->workers_file, o->min_tokens, o->policy,
-               o->key_file ? "yes" : "none", o->wire_type, o->handoff);
+               o->common.workers ? o->common.workers : o->workers_file, o->common.min_tokens,
+               o->common.policy,
+               o->common.key_file ? "yes" : "none", o->common.wire_type, o->common.handoff);
     }
     if (!s->chat) {
         printf("chat is refused: %s\n", s->chat_error.text);
@@ -382,29 +290,23 @@ static void print_values(const state *s)
 static void *load(void *context)
 {
     state *s = context;
-    bt_error err = { 0 };
     const double begun = bt_clock_ms();
-    if (!bt_setup_open(&s->o->setup, true, &s->setup)) {
-        tell(FAILED);
-        return NULL;
-    }
-    if (open_engine(s, &err) != BT_OK || open_workers(s, &err) != BT_OK ||
-        open_worker(s, &err) != BT_OK) {
-        bt_cli_say_error("%s", err.text);
+    if (!open_all(s)) {
         tell(FAILED);
         return NULL;
     }
     /* A model that cannot chat can still complete; the sentence is told to whoever chats. */
-    if (bt_chat_format_create(s->setup.file, s->setup.tokenizer, s->o->chat_template, &s->chat,
+    if (bt_chat_format_create(s->with.setup.file, s->with.setup.tokenizer, s->o->chat_template,
+                              &s->chat,
                               &s->chat_error) != BT_OK) {
         s->chat = NULL;
     }
     choose_alias(s);
     const bt_serving serving = {
-        .engine = s->engine, .prefill = s->prefill, .tokenizer = s->setup.tokenizer,
+        .engine = s->with.engine, .prefill = s->with.prefill, .tokenizer = s->with.setup.tokenizer,
         .chat = s->chat, .chat_reason = s->chat_error.text,
-        .config = bt_model_config_of(s->setup.model), .alias = s->alias,
-        .model_path = s->setup.path, .file_type = file_type_name(s->setup.file),
+        .config = bt_model_config_of(s->with.setup.model), .alias = s->alias,
+        .model_path = s->with.setup.path, .file_type = file_type_name(s->with.setup.file),
     };
     bt_server_set_ready(s->server, &serving);
     print_values(s);
@@ -419,11 +321,8 @@ static void *load(void *context)
 static void unload(state *s)
 {
     bt_worker_close(s->worker);
-    bt_prefill_stop(s->prefill);
-    bt_engine_destroy(s->engine);
-    bt_prefill_close(s->prefill);
     bt_chat_format_destroy(s->chat);
-    bt_setup_close(&s->setup);
+    bt_answering_close(&s->with);
 }
 
 /* ---- serving ---- */
@@ -469,11 +368,10 @@ static int serve(state *s)
         .host = o->host, .port = o->port, .api_keys = o->api_keys,
         .api_key_file = o->api_key_file, .cors_origins = o->cors_origins,
         .n_connections = o->n_connections, .timeout_s = o->timeout_s,
-        .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->sampling,
-        .n_predict = o->n_predict,
-        .policy = strcmp(o->policy, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK,
+        .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->common.sampling,
+        .n_predict = o->n_predict, .policy = s->with.policy,
     };
-    if (!bt_setup_check(&o->setup)) {
+    if (!bt_setup_check(&o->common.setup)) {
         return 1;
     }
     if (!catch_signals()) {
@@ -518,31 +416,6 @@ static int serve(state *s)
 
 /* ---- options ---- */
 
-static bool in_range(const char *name, uint32_t value, uint32_t min, uint32_t max)
-{
-    if (value < min || value > max) {
-        bt_cli_usage_error("%s is %u, but must be %u to %u", name, value, min, max);
-        return false;
-    }
-    return true;
-}
-
-static bool travels(state *s)
-{
-    const options *o = s->o;
-    if (!bt_rows_codec_parse(o->wire_type, &s->codec)) {
-        bt_cli_usage_error("--prefill-wire-type is '%s', but must be stored, f16 or q8_0",
-                           o->wire_type);
-        return false;
-    }
-    if (!bt_rows_order_parse(o->handoff, &s->order)) {
-        bt_cli_usage_error("--handoff is '%s', but must be push, layers, chunks, taper or bulk",
-                           o->handoff);
-        return false;
-    }
-    return true;
-}
-
 static int run(const void *given, int n_rest, char **rest)
 {
     options o = *(const options *)given;
@@ -550,43 +423,16 @@ static int run(const void *given, int n_rest, char **rest)
     if (n_rest > 0) {
         return bt_cli_usage_error("'%s': baton serve takes options only", rest[0]);
     }
-    if (!in_range("--port", o.port, 0, 65535) ||
-        !in_range("--parallel", o.n_parallel, 1, BT_PARALLEL_MAX) ||
-        !in_range("--queue", o.queue_max, 1, 65536) ||
-        !in_range("--threads-http", o.n_connections, 1, 65536) ||
-        !in_range("--timeout", o.timeout_s, 1, 86400) ||
-        !in_range("--grace", o.grace_s, 0, 86400) ||
-        !in_range("--ctx-size", o.n_ctx, 0, BT_CONTEXT_MAX) ||
-        !in_range("--batch-size", o.n_batch, 1, BT_STEP_ROWS_MAX) ||
-        !in_range("--ubatch-size", o.chunk, 1, BT_STEP_ROWS_MAX) ||
-        !bt_setup_cache_type(o.type_k, "-ctk", &s.type_k) ||
-        !bt_setup_cache_type(o.type_v, "-ctv", &s.type_v) ||
-        !bt_setup_min_tokens(o.min_tokens, &s.min_tokens) || !travels(&s)) {
-        return 2;
-    }
-    if (strcmp(o.policy, "fallback") != 0 && strcmp(o.policy, "fail") != 0) {
-        return bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail",
-                                  o.policy);
-    }
-    if (o.workers && o.workers_file) {
+    if (o.common.workers && o.workers_file) {
         return bt_cli_usage_error("give --prefill-device or --prefill-device-file, not both");
     }
-    o.chunk = o.chunk < o.n_batch ? o.chunk : o.n_batch;
-    o.sampling.seed = (uint32_t)o.seed;         /* -1 is BT_SEED_RANDOM */
-    return serve(&s);
+    return bt_answering_check(&o.common, &s.with) ? serve(&s) : 2;
 }
 
 static const options defaults = {
-    .host = "127.0.0.1", .port = 8080, .n_connections = 256, .timeout_s = 60,
-    .grace_s = GRACE_DEFAULT_S, .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30,
-    .n_parallel = PARALLEL_DEFAULT, .snapshot_every = BT_SNAPSHOT_EVERY,
-    .snapshot_bytes = BT_SNAPSHOT_BYTES, .n_batch = BATCH_DEFAULT, .chunk = CHUNK_DEFAULT,
-    .type_k = "f16", .type_v = "f16", .min_tokens = "auto", .policy = "fallback",
-    .wire_type = "stored", .handoff = "push",
-    .n_predict = -1, .seed = -1,
-    /* As bt_sampler_defaults(), which a constant cannot call. */
-    .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,
-                  .min_p = 0.05f, .min_keep = 0, .penalty_last_n = 64, .penalty_repeat = 1.0f },
+    .common = { .n_parallel = PARALLEL_DEFAULT, BT_ANSWERING_DEFAULTS }, .host = "127.0.0.1",
+    .port = 8080, .n_connections = 256, .timeout_s = 60, .grace_s = GRACE_DEFAULT_S,
+    .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30, .n_predict = -1,
 };
 
 const bt_verb bt_verb_serve = {
@@ -597,7 +443,7 @@ const bt_verb bt_verb_serve = {
         .example = "baton serve -m model.gguf --prefill-device spark:7070 --key-file key",
         .options_size = sizeof(options),
         .defaults = &defaults,
-        .tables = {serving_table, context_table, prefill_table, sampling_table,
-                   bt_setup_option_table},
+        .tables = {serving_table, bt_context_option_table, own_prefill_table,
+                   bt_prefill_option_table, bt_sampling_option_table, bt_setup_option_table},
         .run = run,
 };
