@@ -16,6 +16,24 @@
 
 /* ---- handshake ---- */
 
+void bt_handoff_guest_warn(bt_handoff_guest *g, const char *what, const char *reason)
+{
+    bt_worker *w = g->worker;
+    const double now = bt_clock_ms();
+    (void)pthread_mutex_lock(&w->lock);
+    const bool say = w->warned_ms <= 0 || now - w->warned_ms >= BT_HANDOFF_WARN_MS;
+    const uint64_t n_unsaid = w->n_unsaid;
+    w->n_unsaid = say ? 0 : n_unsaid + 1;
+    w->warned_ms = say ? now : w->warned_ms;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (say && n_unsaid > 0) {
+        bt_log(BT_LOG_WARN, "peer %s %s reason \"%s\" others %llu", g->name, what, reason,
+               (unsigned long long)n_unsaid);
+    } else {
+        bt_log(say ? BT_LOG_WARN : BT_LOG_DEBUG, "peer %s %s reason \"%s\"", g->name, what, reason);
+    }
+}
+
 void bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m)
 {
     uint8_t body[1024];
@@ -23,8 +41,7 @@ void bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m)
     bt_error err;
     char sentence[200];
     atomic_fetch_add(&g->worker->n_rejects, 1);
-    bt_log(BT_LOG_WARN, "peer %s rejected reason \"%s\"", g->name,
-           bt_wire_text_copy(m->sentence, sentence, sizeof sentence));
+    bt_handoff_guest_warn(g, "rejected", bt_wire_text_copy(m->sentence, sentence, sizeof sentence));
     if (bt_wire_reject_encode(m, body, sizeof body, &size, &err) == BT_OK &&
         bt_link_send(g->link, BT_WIRE_REJECT, 0, body, size, &err) == BT_OK) {
         bt_link_finish(g->link, BT_HANDOFF_FINISH_MS, "rejected");
@@ -85,8 +102,11 @@ static bool greet(bt_handoff_guest *g)
             /* Without a byte it was only a look whether somebody listens. */
             bt_link_stats link;
             bt_link_stats_get(g->link, &link);
-            bt_log(link.bytes_received > 0 || s == BT_E_TIMEOUT ? BT_LOG_WARN : BT_LOG_DEBUG,
-                   "peer %s gone before HELLO reason \"%s\"", g->name, err.text);
+            if (link.bytes_received > 0 || s == BT_E_TIMEOUT) {
+                bt_handoff_guest_warn(g, "gone before HELLO", err.text);
+            } else {
+                bt_log(BT_LOG_DEBUG, "peer %s gone before HELLO reason \"%s\"", g->name, err.text);
+            }
         }
         return false;
     }

@@ -227,6 +227,7 @@ void bt_handoff_visitor_serve(bt_handoff_guest *g, const bt_frame *frame)
         return;
     }
     if (s == BT_OK) {
+        atomic_store(&g->visiting, true);
         s = send_facts(g, &err);
         s = s == BT_OK ? serve(&v, &err) : s;
         atomic_fetch_sub(&g->worker->n_visitors, 1);

@@ -21,6 +21,12 @@ static void guest_destroy(bt_handoff_guest *g)
     bt_free(g);
 }
 
+static void host_of(const char *peer, char to[128])
+{
+    const char *colon = strrchr(peer, ':');
+    bt_say(to, 128, "%.*s", colon ? (int)(colon - peer) : 127, peer);
+}
+
 /* Takes the link. */
 static void admit(bt_worker *w, bt_link *link)
 {
@@ -33,7 +39,9 @@ static void admit(bt_worker *w, bt_link *link)
     bt_link_stats_get(link, &stats);
     g->worker = w;
     g->link = link;
+    g->begun_ms = bt_clock_ms();
     bt_say(g->name, sizeof g->name, "%s", stats.peer);
+    host_of(stats.peer, g->host);
     (void)pthread_mutex_init(&g->lock, NULL);
     bt_link_cond_init(&g->wake);
     if (!bt_link_thread_start(&g->reader, bt_handoff_guest_main, g)) {
@@ -45,6 +53,53 @@ static void admit(bt_worker *w, bt_link *link)
     g->next = w->guests;
     w->guests = g;
     (void)pthread_mutex_unlock(&w->lock);
+}
+
+static bool is_stranger(const bt_handoff_guest *g)
+{
+    return !atomic_load(&g->greeted) && !atomic_load(&g->visiting) && !atomic_load(&g->finished);
+}
+
+/* Lock held. Strangers from `host`, and the oldest of them. */
+static uint32_t count_strangers(const bt_worker *w, const char *host, bt_handoff_guest **ret_oldest)
+{
+    uint32_t n = 0;
+    for (bt_handoff_guest *g = w->guests; g; g = g->next) {
+        if (is_stranger(g) && !g->evicted && strcmp(g->host, host) == 0) {
+            n++;
+            *ret_oldest = g;           /* new ones are put in front */
+        }
+    }
+    return n;
+}
+
+/* All places of strangers are taken: whoever has the most of them gives up the oldest, so that no
+ * one machine keeps others out, nor silent connections those that speak. false: the newcomer is of
+ * that machine, and the oldest may still be about to speak. */
+static bool make_room(bt_worker *w, const char *newcomer)
+{
+    bt_handoff_guest *victim = NULL, *oldest = NULL;
+    uint32_t most = 0, n_guests = 0;
+    char host[128];
+    host_of(newcomer, host);
+    (void)pthread_mutex_lock(&w->lock);
+    for (bt_handoff_guest *g = w->guests; g; g = g->next) {
+        const uint32_t n = is_stranger(g) && !g->evicted ? count_strangers(w, g->host, &oldest) : 0;
+        if (n > most) {
+            most = n;
+            victim = oldest;
+        }
+        n_guests += !atomic_load(&g->greeted);
+    }
+    const bool same = victim && strcmp(victim->host, host) == 0;
+    const bool young = victim && bt_clock_ms() - victim->begun_ms < BT_HANDOFF_STRANGER_MS;
+    const bool room = victim && !(same && young) && n_guests < 2 * BT_HANDOFF_STRANGERS_MAX;
+    if (room) {
+        victim->evicted = true;
+        bt_link_close(victim->link, "others wait to be heard");
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    return room;
 }
 
 /* Frees connections that have ended; with `all` waits for every one of them. Returns the number of
@@ -61,7 +116,7 @@ static uint32_t clear_away(bt_worker *w, bool all)
             g->next = gone;
             gone = g;
         } else {
-            n_strangers += !atomic_load(&g->greeted);
+            n_strangers += is_stranger(g) && !g->evicted;
             at = &g->next;
         }
     }
@@ -83,7 +138,11 @@ static void *listen_main(void *context)
         bt_error err;
         const bt_status s = bt_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
         const uint32_t n_strangers = clear_away(w, false);
-        if (s == BT_OK && n_strangers >= BT_HANDOFF_STRANGERS_MAX) {
+        bt_link_stats stats;
+        if (s == BT_OK) {
+            bt_link_stats_get(link, &stats);
+        }
+        if (s == BT_OK && n_strangers >= BT_HANDOFF_STRANGERS_MAX && !make_room(w, stats.peer)) {
             bt_link_destroy(link);      /* silence is cheap: no thread, no memory, no log line */
         } else if (s == BT_OK) {
             admit(w, link);

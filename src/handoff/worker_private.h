@@ -31,6 +31,8 @@ enum {
     BT_HANDOFF_REST_MS = 200,          /* with no prompt: load is told this often */
     BT_HANDOFF_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
     BT_HANDOFF_STRANGERS_MAX = 16,     /* connections that have not said HELLO yet */
+    BT_HANDOFF_WARN_MS = 1000,         /* between two lines about strangers */
+    BT_HANDOFF_STRANGER_MS = 100,      /* the time for HELLO that nobody can take from them */
     BT_HANDOFF_PEERS_DEFAULT = 16
 };
 
@@ -98,7 +100,11 @@ struct bt_handoff_guest {
     char              name[128];
     pthread_t         reader, sender;
     bool              sender_runs;
+    char              host[128];       /* the name without its port */
+    double            begun_ms;
+    bool              evicted;         /* worker->lock; a stranger that made room for another */
     atomic_bool       greeted;         /* said HELLO and was welcomed */
+    atomic_bool       visiting;        /* said VISIT */
     atomic_bool       finished;        /* the reader is about to return */
 
     pthread_mutex_t   lock;
@@ -132,6 +138,8 @@ struct bt_worker {
     double              token_ms;      /* no faster than this; 0: no limit */
     double              paced_ms;      /* engine's thread: when the last layer was due */
     double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
+    double              warned_ms;     /* the last line about somebody who is no server */
+    uint64_t            n_unsaid;      /* that were not worth another one since */
     pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
     bt_fit              step_ms;       /* of steps that had one prompt */
 };
@@ -139,6 +147,8 @@ struct bt_worker {
 /* ---- guest.c ---- */
 void *bt_handoff_guest_main(void *guest);
 void  bt_handoff_guest_drain(bt_handoff_guest *g);
+/* A warning about this peer, once a second at most: strangers must not fill the log. */
+void  bt_handoff_guest_warn(bt_handoff_guest *g, const char *what, const char *reason);
 /* Says no, and waits a moment for it to arrive. */
 void  bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m);
 

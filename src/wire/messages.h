@@ -181,7 +181,7 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
     X(CREDIT,    credit,    13, BT_WIRE_CREDIT_FIELDS,    "server", "the worker may send more")    \
     X(PING,      ping,      14, BT_WIRE_LOAD_FIELDS,      "both",   "are you there")               \
     X(PONG,      pong,      15, BT_WIRE_LOAD_FIELDS,      "both",   "yes")                         \
-    X(DRAIN,     drain,     16, BT_WIRE_DRAIN_FIELDS,     "both",   "no new streams, please")    \
+    X(DRAIN,     drain,     16, BT_WIRE_DRAIN_FIELDS,     "both",   "no new streams, please")      \
     X(VISIT,     visit,     17, BT_WIRE_VISIT_FIELDS,     "visitor", "opens it, to look")          \
     X(FACTS,     facts,     18, BT_WIRE_FACTS_FIELDS,     "worker", "what there is to see")        \
     X(PROBE,     probe,     19, BT_WIRE_PROBE_FIELDS,     "visitor", "asks for bytes to be timed") \
