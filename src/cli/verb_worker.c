@@ -165,14 +165,14 @@ static void print_status(const bt_worker *w, const bt_engine *e)
     bt_engine_stats_get(e, &t);
     printf("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
            "\"rejects\":%llu,\"prompts\":%llu,\"tokens\":%llu,\"bytes\":%llu,\"cancelled\":%llu,"
-           "\"errors\":%llu,\"running\":%u,\"waiting\":%u,\"kv_pages_used\":%u,"
+           "\"errors\":%llu,\"corrupt\":%llu,\"running\":%u,\"waiting\":%u,\"kv_pages_used\":%u,"
            "\"kv_pages_cached\":%u,\"draining\":%s}\n",
            s.n_peers, s.n_in_flight, (unsigned long long)s.tokens_in_flight,
            (unsigned long long)s.n_connects, (unsigned long long)s.n_rejects,
            (unsigned long long)s.n_prompts, (unsigned long long)s.n_tokens,
            (unsigned long long)s.n_bytes, (unsigned long long)s.n_cancelled,
-           (unsigned long long)s.n_errors, t.n_running, t.n_waiting, t.kv_pages_used,
-           t.kv_pages_cached, s.draining ? "true" : "false");
+           (unsigned long long)s.n_errors, (unsigned long long)s.n_corrupt, t.n_running,
+           t.n_waiting, t.kv_pages_used, t.kv_pages_cached, s.draining ? "true" : "false");
     (void)fflush(stdout);
 }
 

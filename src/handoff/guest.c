@@ -98,6 +98,7 @@ static bool greet(bt_handoff_guest *g)
         s = bt_wire_hello_decode(frame.body, frame.size, &hello, &err);
     }
     if (s != BT_OK) {
+        atomic_fetch_add(&w->n_corrupt, s == BT_E_PROTOCOL);
         if (!atomic_load(&w->stopping)) {
             /* Without a byte it was only a look whether somebody listens. */
             bt_link_stats link;
@@ -362,6 +363,7 @@ void bt_handoff_guest_drain(bt_handoff_guest *g)
 static void leave(bt_handoff_guest *g, const bt_error *why)
 {
     bt_link_close(g->link, why->text);
+    atomic_fetch_add(&g->worker->n_corrupt, why->status == BT_E_PROTOCOL);
     (void)pthread_mutex_lock(&g->lock);
     g->closing = true;
     for (bt_handoff_push *u = g->pushes; u; u = u->next) {

@@ -387,6 +387,9 @@ void *bt_handoff_peer_main(void *context)
             /* A refusal needs a person; anything else may heal by itself at any moment. */
             const bool person = err.status == BT_E_REFUSED || err.status == BT_E_AUTH ||
                                 err.status == BT_E_PROTOCOL || err.status == BT_E_BADINPUT;
+            (void)pthread_mutex_lock(&peer->owner->lock);
+            peer->status.n_corrupt += err.status == BT_E_PROTOCOL;
+            (void)pthread_mutex_unlock(&peer->owner->lock);
             const bool refused = person || err.status == BT_E_FULL || err.status == BT_E_CLOSED;
             set_state(peer, refused ? BT_PREFILL_REFUSED : BT_PREFILL_CONNECTING, err.text);
             const uint32_t most = person ? BT_HANDOFF_BACKOFF_REFUSED_MS

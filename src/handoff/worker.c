@@ -290,6 +290,7 @@ void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
         .n_bytes = atomic_load(&w->n_bytes),
         .n_cancelled = atomic_load(&w->n_cancelled),
         .n_errors = atomic_load(&w->n_errors),
+        .n_corrupt = atomic_load(&w->n_corrupt),
         .draining = atomic_load(&w->draining),
     };
 }

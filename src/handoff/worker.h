@@ -46,6 +46,7 @@ typedef struct {
     uint64_t n_prompts, n_tokens, n_bytes;      /* committed; bytes of rows sent */
     uint64_t n_cancelled;              /* by the server, or because it vanished */
     uint64_t n_errors;                 /* answered with ERROR */
+    uint64_t n_corrupt;                /* connections ended for frames that did not hold */
     bool     draining;
 } bt_worker_status;
 void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status);

@@ -131,7 +131,8 @@ struct bt_worker {
     atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
     atomic_ullong       n_lanes;
     bt_trace           *trace;         /* NULL: none */
-    atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors;
+    atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors,
+                        n_corrupt;
 
     pthread_mutex_t     lock;          /* guards the rest */
     bt_handoff_guest   *guests;

@@ -12,8 +12,8 @@
  *           without a lock held, on the writer thread, or (drop only) on the thread that caused it;
  *           they may call bt_link_send and bt_link_send_bulk_try, nothing that blocks.
  * Failure:  BT_E_LOST with a sentence (reset, closed by peer, silent for N ms), BT_E_PROTOCOL for
- *           frames that break the rules, BT_E_CLOSED after our own close (the sentence is its
- *           reason). The first failure stays: every later call says the same.
+ *           frames that break the rules and bytes that TLS finds damaged, BT_E_CLOSED after our own
+ *           close (the sentence is its reason). The first failure stays: every later call says it.
  *           Connecting: BT_E_BADINPUT (the address or key file), BT_E_NOTFOUND (the name),
  *           BT_E_LOST (refused, no route, reset), BT_E_TIMEOUT (no answer), BT_E_AUTH (the key).
  */

@@ -49,6 +49,7 @@ typedef struct {
     uint64_t        since_rekey;
     bool            answered;           /* a byte of the peer has come */
     bool            established;
+    bt_error        damage;             /* what reading has failed of; TLS says it only once */
 } tls;
 
 static tls *tls_of(bt_transport *t) { return (tls *)(void *)t; }
@@ -191,6 +192,10 @@ static bt_io fail(const tls *t, unsigned long error, bt_error *err)
         bt_fail(err, BT_E_AUTH,
                 "%s: does not encrypt, but this side has a key; give both the same --key-file",
                 t->base.peer);
+    } else if (t->established && ERR_GET_REASON(error) < SSL_AD_REASON_OFFSET) {
+        /* Our own finding, not an alert of the peer. */
+        bt_fail(err, BT_E_PROTOCOL, "%s: TLS: bytes were damaged or forged on the way: %s",
+                t->base.peer, reason != NULL ? reason : "failed");
     } else {
         bt_fail(err, t->established ? BT_E_LOST : BT_E_AUTH, "%s: TLS: %s", t->base.peer,
                 reason != NULL ? reason : "failed");
@@ -304,6 +309,10 @@ static bt_io receive(bt_transport *base, void *to, size_t room, size_t *ret_n, b
     size_t total = 0;
 
     pthread_mutex_lock(&t->lock);
+    if (t->damage.status != BT_OK) {
+        *err = t->damage;
+        io = BT_IO_FAILED;
+    }
     while (io == BT_IO_DONE && total < room) {
         size_t n = 0;
         ERR_clear_error();
@@ -312,6 +321,7 @@ static bt_io receive(bt_transport *base, void *to, size_t room, size_t *ret_n, b
         total += n;
         if (result != 1) {
             io = judge(t, result, errno, err);
+            t->damage = io == BT_IO_FAILED ? *err : t->damage;
         }
     }
     (void)flush(t, NULL);               /* answers of TLS itself; the writer sends what is left */
@@ -319,7 +329,7 @@ static bt_io receive(bt_transport *base, void *to, size_t room, size_t *ret_n, b
     if (total == 0) {
         return io;
     }
-    *ret_n = total;                     /* an end or an error comes again */
+    *ret_n = total;                     /* an end or a failure is told the next time */
     return BT_IO_DONE;
 }
 

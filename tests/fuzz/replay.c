@@ -1,10 +1,10 @@
 /* Runs a fuzz target without libFuzzer: the empty input, every file of a corpus, and mutations.
  *
- *     TARGET CORPUS [MUTATIONS [ONLY]]
+ *     TARGET CORPUS [MUTATIONS [ONLY | all]]
  *
  * Mutation k depends on k and the corpus alone, so a failure names its number and
  * `TARGET CORPUS 0 k` runs that one again. Stops after five seconds even if some are left, so that
- * a slow target under a sanitizer stays a cheap test; it says how many it ran.
+ * a slow target under a sanitizer stays a cheap test; it says how many it ran. `all`: it does not.
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -263,7 +263,7 @@ static void run_mutation(uint64_t k, uint8_t *room)
 int main(int argc, char **argv)
 {
     if (argc < 2 || argc > 4) {
-        fprintf(stderr, "usage: %s CORPUS [MUTATIONS [ONLY]]\n", argv[0]);
+        fprintf(stderr, "usage: %s CORPUS [MUTATIONS [ONLY | all]]\n", argv[0]);
         return 2;
     }
     watch();
@@ -273,7 +273,8 @@ int main(int argc, char **argv)
     if (!room) {
         die("malloc");
     }
-    if (argc > 3) {
+    const bool all = argc > 3 && strcmp(argv[3], "all") == 0;
+    if (argc > 3 && !all) {
         run_mutation(strtoull(argv[3], NULL, 10), room);
         free(room);
         return 0;
@@ -285,7 +286,7 @@ int main(int argc, char **argv)
     }
     const time_t start = time(NULL);
     uint64_t k = 0;
-    while (k < n && time(NULL) - start < SECONDS_MAX) {
+    while (k < n && (all || time(NULL) - start < SECONDS_MAX)) {
         run_mutation(k++, room);
     }
     printf("%zu files, %" PRIu64 " of %" PRIu64 " mutations\n", n_files, k, n);

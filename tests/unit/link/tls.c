@@ -384,7 +384,9 @@ static void a_flipped_byte_is_noticed_anywhere(void **state)
     /* The greeting and the client's Finished take about 500 bytes, the frames 6,600 and more. */
     for (size_t at = 5; at < 6000; at += at < 600 ? 23 : 977) {
         const counter c = through_the_middle(at);
-        assert_true(c.status == BT_E_AUTH || c.status == BT_E_LOST || c.status == BT_E_TIMEOUT);
+        /* TIMEOUT: the size of a record grew, and no so many bytes came. */
+        assert_true(c.status == BT_E_PROTOCOL || c.status == BT_E_TIMEOUT ||
+                    (at < 600 && (c.status == BT_E_AUTH || c.status == BT_E_LOST)));
         assert_true(c.n_good < FRAMES);
     }
 }
