@@ -38,6 +38,11 @@ BENCHES = {
                          experts=dict(n=32, used=4, ff=512, shared_ff=512)),
 }
 
+# Cheap to compute and large to send: for tests and benches of links. 16 KiB of f16 rows a token.
+BENCHES["many-rows"] = dict(arch="llama", layers=16, width=64, ff=64, heads=2, kv_heads=2,
+                            head_dim=128, vocab=1024, tied=False, context=65536, rope_base=1e4,
+                            eps=1e-5)
+
 TINY = dict(layers=3, width=128, ff=256, heads=4, kv_heads=2, head_dim=32, vocab=1024, tied=False,
             context=8192, rope_base=1e6, eps=1e-6)
 TINY_35 = dict(TINY, layers=4, n_rot=16, sections=[3, 3, 2, 0], rope_base=1e7, interval=4)

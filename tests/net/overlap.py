@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Sending hides behind computing, on a cable of known speed between two namespaces.
+
+  hidden     r = 0.5: what is exposed, against chunks that leave as a whole and against all at the
+             end; the cost of the small last chunk
+  link       r = 2: the first token comes as early as the link allows
+  far away   50 ms of round trip cost no more than two of them, whatever the number of chunks
+  memory     what both sides hold does not depend on the length of the prompt
+  truth      reported bytes are those of the interface, reported rates no faster than the cable
+
+Limits are formulas over bytes, rates and round trips of the same run. --full: longer prompts.
+"""
+import argparse
+import re
+import sys
+import time
+
+import net_harness as net
+import rig
+import shaped
+
+CHUNK = 512
+LAYERS = 16
+
+
+def mean_round_trip_ms(pair):
+    return pair.server.worker()["round_trip_ms"]
+
+
+# ---- hidden ----
+
+def settle(pair, n):
+    """The first prompts teach worker and server the rates that cuts are made by."""
+    for _ in range(2):
+        pair.ask(n)
+
+
+def exposed_by(pair, order, n, times):
+    """The least of some: what the order costs without other people's noise."""
+    pair.start_server(order)
+    if order == "push":
+        settle(pair, n)
+    told = [pair.ask(n) for _ in range(times)]
+    return min(t["exposed_ms"] for t in told), min(t["total_ms"] for t in told)
+
+
+def check_hidden(r, baton, model, full):
+    n = 8193 if full else 2049
+    with shaped.Pair(r, baton, model, r=0.5, context=8448 if full else 4352) as p:
+        alone = p.link_ms((n - 1) * p.token_bytes)
+        last = p.link_ms(CHUNK * p.token_bytes)
+        push, push_total = exposed_by(p, "push", n, 3)
+        layers, _ = exposed_by(p, "layers", n, 1)
+        chunks, chunks_total = exposed_by(p, "chunks", n, 2)
+        bulk, bulk_total = exposed_by(p, "bulk", n, 1)
+        trip = mean_round_trip_ms(p)
+        text = (f"r 0.5, {n - 1} tokens, sending alone {alone:.0f} ms; exposed: push {push:.2f}, "
+                f"layers {layers:.2f}, chunks {chunks:.1f}, bulk {bulk:.0f} ms; totals "
+                f"{push_total:.0f}, {chunks_total:.0f}, {bulk_total:.0f} ms")
+        print(text, flush=True)
+        net.check(push <= 1.15 * last + trip, f"more than the last chunk is exposed: {text}")
+        net.check(push <= 0.03 * alone + trip, f"more than 3 % is exposed: {text}")
+        # The uncut chunks leave their last one exposed, which is a fact of arithmetic.
+        net.check(0.9 * last <= chunks <= 1.3 * last + trip, f"chunks: {text}")
+        net.check(push * 5 <= chunks, f"cutting and layers hide too little: {text}")
+        net.check(push_total <= 1.03 * chunks_total, f"cutting costs too much: {text}")
+        gain = alone - last / LAYERS
+        net.check(bulk_total - push_total >= 0.9 * gain, f"bulk should be {gain:.0f} ms later: {text}")
+
+
+# ---- link ----
+
+def check_link_bound(r, baton, model):
+    n = 1025
+    with shaped.Pair(r, baton, model, r=2) as p:
+        pair_bound = p.link_ms((n - 1) * p.token_bytes)
+        settle(p, n)
+
+        def attempt():
+            told = p.ask(n)
+            print(f"r 2, {n - 1} tokens: first token {told['first_token_ms']:.0f} ms, link alone "
+                  f"{pair_bound:.0f} ms", flush=True)
+            late = told["first_token_ms"] > 1.1 * pair_bound + mean_round_trip_ms(p)
+            return late and f"first token after {told['first_token_ms']:.0f} ms, the link alone " \
+                            f"takes {pair_bound:.0f}"
+        shaped.until_good(3, attempt)
+
+
+# ---- far away ----
+
+def check_round_trips(r, baton, model):
+    n, chunk, trip = 1025, 64, 50
+    for ratio in (0.5, 2):
+        with shaped.Pair(r, baton, model, r=ratio, delay_ms=0,
+                         server=("--n-prefill-chunk", chunk)) as p:
+            settle(p, n)
+            near = min(p.ask(n)["first_token_ms"] for _ in range(3))
+            p.proxy.tell(f"delay {trip / 2}")
+            time.sleep(1)
+            far = min(p.ask(n)["first_token_ms"] for _ in range(3))
+            text = f"r {ratio}, {n // chunk} chunks: first token {near:.0f} ms, with a round trip " \
+                   f"of {trip} ms {far:.0f} ms"
+            print(text, flush=True)
+            net.check(far - near <= 2 * trip, text)
+
+
+# ---- memory ----
+
+def reset_peak(process):
+    with open(f"/proc/{process.child.pid}/clear_refs", "w") as f:
+        f.write("5")
+
+
+def peak_kib(process):
+    with open(f"/proc/{process.child.pid}/status") as f:
+        return int(re.search(r"VmHWM:\s+(\d+)", f.read()).group(1))
+
+
+def growth_while_pushed(p, tokens):
+    """KiB by which worker and server grow at most while a prompt that the worker has cached, all of
+    it at once, goes over a slow cable. Pages are touched already: the same prompt came before."""
+    p.rig.set_rate(None)
+    for _ in range(2):
+        p.server.complete(tokens, n_predict=1)
+    p.set_ratio(1)
+    before = []
+    for process in (p.worker, p.server):
+        before.append(process.rss_kib())
+        reset_peak(process)
+    told = p.server.complete(tokens, n_predict=1)["prefill"]
+    net.check(told["place"] == "remote" and told["compute_ms"] < 0.2 * told["transfer_ms"],
+              f"the worker should have had it: {told}")
+    return [peak_kib(x) - b for x, b in zip((p.worker, p.server), before)], told["bytes"]
+
+
+def check_memory(r, baton, model, full):
+    lengths = (1024, 32768 if full else 6144)
+    # A fast link for the way there, then 4,000 tokens a second, 64 MiB/s.
+    with shaped.Pair(r, baton, model, rate=4000, context=lengths[-1] + 256) as p:
+        grown = {}
+        for n in lengths:
+            grown[n], n_bytes = growth_while_pushed(p, net.prompt(n, 31))
+            print(f"{n} tokens, {n_bytes >> 20} MiB: worker grows by {grown[n][0]} KiB, server by "
+                  f"{grown[n][1]} KiB", flush=True)
+        # The window of 16 MiB, one chunk, and a MiB for frames, batches and the allocator.
+        limit = (16 << 10) + CHUNK * shaped.TOKEN_BYTES // 1024 + 1024
+        for n, (worker, server) in grown.items():
+            net.check(worker <= limit and server <= limit,
+                      f"{n} tokens: {worker} and {server} KiB more, at most {limit}")
+        net.check(all(b - a <= 4096 for a, b in zip(grown[lengths[0]], grown[lengths[1]])),
+                  f"memory grows with the prompt: {grown}")
+
+
+# ---- truth ----
+
+def histogram_count(server, name):
+    return server.metric(name + "_count")
+
+
+def check_truth(r, baton, model):
+    n = 1025
+    with shaped.Pair(r, baton, model, r=2) as p:
+        settle(p, n)
+        names = [f"baton_prefill_{x}_seconds" for x in ("queue", "compute", "transfer", "exposed",
+                                                       "import")]
+        before = [histogram_count(p.server, name) for name in names]
+        counted = p.server.metric("baton_prefill_received_bytes_total")
+        with rig.Meter(r.server) as meter:
+            told = p.ask(n)
+        net.check(told["bytes"] == (n - 1) * p.token_bytes, f"bytes: {told}")
+        net.check(told["bytes"] <= meter.bytes <= 1.02 * told["bytes"],
+                  f"{told['bytes']} bytes reported, {meter.bytes} on the interface")
+        rate = told["bytes"] / told["transfer_ms"] * 1000
+        # From the first rows put in place to the commit; the first frame came before.
+        allowed = p.goodput * (1 + (1 << 20) / told["bytes"])
+        net.check(rate <= allowed, f"{rate:.0f} bytes/s reported, the cable carries {p.goodput:.0f}")
+        goodput = p.server.worker()["goodput_bytes_per_second"]
+        net.check(0.8 * p.goodput <= goodput <= 1.03 * p.goodput,
+                  f"goodput {goodput:.0f}, the cable carries {p.goodput:.0f}")
+        for field in ("queue_ms", "compute_ms", "transfer_ms", "exposed_ms", "import_ms",
+                      "overlap_percent", "first_token_ms", "reason", "retries", "wire_type"):
+            net.check(told.get(field) is not None, f"no {field} in {told}")
+        net.check(told["first_token_ms"] >= told["total_ms"] >= told["transfer_ms"], f"{told}")
+        # At r = 2 half of sending is hidden.
+        net.check(35 <= told["overlap_percent"] <= 60, f"overlap: {told}")
+        after = [histogram_count(p.server, name) for name in names]
+        net.check([a - b for a, b in zip(after, before)] == [1] * len(names), f"{before} {after}")
+        net.check(p.server.metric("baton_prefill_received_bytes_total") - counted == told["bytes"],
+                  "the counter and the report differ")
+        local = p.server.complete(net.prompt(100, 3), where="local")["prefill"]
+        net.check(local["place"] == "local" and local["bytes"] == 0 and local["wire_type"] is None,
+                  f"{local}")
+        print(f"{told['bytes']} bytes reported, {meter.bytes} on the interface; "
+              f"{rate / p.goodput:.3f} of the cable's rate, goodput {goodput / p.goodput:.3f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("models")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", help="one of the checks")
+    o = parser.parse_args()
+    model = shaped.make_model(o.models)
+    with rig.rig_or_skip(mtu=shaped.MTU) as r:
+        checks = {
+            "hidden": lambda: check_hidden(r, o.baton, model, o.full),
+            "link": lambda: check_link_bound(r, o.baton, model),
+            "far": lambda: check_round_trips(r, o.baton, model),
+            "memory": lambda: check_memory(r, o.baton, model, o.full),
+            "truth": lambda: check_truth(r, o.baton, model),
+        }
+        for name, run in checks.items():
+            if o.only in (None, name):
+                run()
+    return "hidden, bound by the link only, near or far, in little memory, truly told"
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))
