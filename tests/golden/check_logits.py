@@ -10,7 +10,8 @@ here, and tests/diff/twins.py compares the means over all rows.
 
 The greedy continuation is compared token by token as far as it does not hang on a near tie
 (`greedy_sure`), in two ways: `baton logits` evaluates the prompt and all tokens so far from the
-beginning for every token, and `baton run` decodes them one by one.
+beginning for every token, and `baton run` decodes them one by one, with the prompt in one chunk and
+in small ones.
 """
 import argparse
 import json
@@ -18,6 +19,7 @@ import pathlib
 import subprocess
 import sys
 
+CHUNKS = [512, 7]
 TIERS = ["ref", "avx2", "avx512", "avx512vnni", "neon", "dotprod", "i8mm"]
 
 
@@ -53,17 +55,34 @@ class Model:
             tokens.append(made[-1])
         return made
 
-    def decoded(self, tokens, wanted):
-        """What `baton run` makes where `wanted` came from logits. It stops at tokens that end an
-        answer and does not show them; one that is wanted is taken as said and the rest asked for."""
-        made = []
-        while len(made) < len(wanted):
-            output = self.output("run", tokens + made, "-n", str(len(wanted) - len(made)),
-                                 "--temp", "0", "--json", "-q")
-            made += output["tokens"]
-            if output["stopped_by"] == "eos":
-                made.append(wanted[len(made)])
-        return made
+    def decoded(self, reference, wanted, chunk):
+        """What `baton run` makes where `wanted` came from logits, the prompt evaluated `chunk`
+        tokens at a time."""
+        def ask(prompt, n):
+            output = self.output("run", prompt, "-n", str(n), "--temp", "0", "--json", "-q", "-ub",
+                                 str(chunk))
+            return output["tokens"], output["stopped_by"] == "eos"
+        return in_pieces(ask, reference["tokens"], wanted, first_control(reference))
+
+
+def in_pieces(ask, tokens, wanted, first_control):
+    """As many tokens as `wanted` by `ask(prompt, n)` -> tokens, ended. An answer stops at a token
+    that ends it and does not show it; a control token that is wanted there is taken as said and the
+    rest asked for."""
+    made = []
+    while len(made) < len(wanted):
+        more, ended = ask(tokens + made, len(wanted) - len(made))
+        made += more
+        if len(made) < len(wanted):
+            if not ended or wanted[len(made)] < first_control:
+                break
+            made.append(wanted[len(made)])
+    return made
+
+
+def first_control(reference):
+    """The vocabularies of these models end in four control tokens."""
+    return reference["n_vocab"] - 4
 
 
 def sure(reference):
@@ -92,8 +111,9 @@ def check_tier(model, tier, reference):
     made = model.greedy(reference["tokens"], n)
     if made not in wanted:
         problems.append(f"greedy tokens {made}, not {wanted[0]}")
-    if model.decoded(reference["tokens"], made) != made:
-        problems.append("baton run gives other tokens than baton logits")
+    for chunk in CHUNKS:
+        if model.decoded(reference, made, chunk) != made:
+            problems.append(f"baton run -ub {chunk} gives other tokens than baton logits")
     figures = ", ".join(f"{name} {value:.2e}" for name, value in distance.items())
     print(f"{reference['model']} {tier}: nmse to {figures} (at most {most:g}); {n} greedy tokens: "
           + ("; ".join(problems) or "agrees"), flush=True)
