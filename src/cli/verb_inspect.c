@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "cli/verbs.h"
+#include "cli/setup.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "text/unicode.h"
@@ -19,14 +19,20 @@
 typedef struct {
     const char *model;
     uint32_t    n_ctx;
+    uint64_t    snapshot_bytes;
     bool        json, all;
 } options;
+
+static const options defaults = { .snapshot_bytes = BT_SNAPSHOT_BYTES };
 
 static const bt_option table[] = {
     { "File", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, offsetof(options, model),
       "the model file, if it is not named as a word", false },
     { "Output", "-c, --ctx-size", "N", NULL, BT_OPT_U32, offsetof(options, n_ctx),
       "tokens to compute the memory for (default: the training context)", false },
+    { "Output", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE,
+      offsetof(options, snapshot_bytes), "models with recurrent layers: memory for kept states at "
+      "most (default: 2G, as in serve)", false },
     { "Output", "--json", NULL, NULL, BT_OPT_FLAG, offsetof(options, json),
       "one JSON object in place of text", true },
     { "Output", "--all", NULL, NULL, BT_OPT_FLAG, offsetof(options, all),
@@ -235,13 +241,14 @@ typedef struct {
     bool     known;
     uint32_t n_ctx, n_ctx_train;
     uint64_t token_bytes, kv_bytes, state_bytes;    /* per token, of all of them, per sequence */
+    uint64_t n_snapshots;              /* states that may be kept besides */
     uint64_t n_params_active;
     uint32_t n_layers, n_recurrent, n_blocks_behind;
     uint32_t n_experts, n_experts_used;
     bt_error why;
 } needs;
 
-static void find_needs(const bt_gguf *file, uint32_t n_ctx, needs *ret)
+static void find_needs(const bt_gguf *file, const options *o, needs *ret)
 {
     static bt_model_config c;          /* large; the program has one thread here */
     *ret = (needs){ 0 };
@@ -250,10 +257,12 @@ static void find_needs(const bt_gguf *file, uint32_t n_ctx, needs *ret)
     }
     ret->known = true;
     ret->n_ctx_train = c.n_ctx_train;
-    ret->n_ctx = n_ctx ? n_ctx : c.n_ctx_train;
+    ret->n_ctx = o->n_ctx ? o->n_ctx : c.n_ctx_train;
     ret->token_bytes = bt_model_kv_token_bytes(&c, BT_TYPE_F16, BT_TYPE_F16);
     ret->kv_bytes = ret->token_bytes * ret->n_ctx;
     ret->state_bytes = bt_model_state_bytes(&c);
+    ret->n_snapshots = ret->state_bytes ? o->snapshot_bytes / ret->state_bytes : 0;
+    ret->n_snapshots = ret->n_snapshots < UINT16_MAX ? ret->n_snapshots : UINT16_MAX;  /* kv's */
     ret->n_params_active = c.n_params_active;
     ret->n_layers = c.n_layers;
     ret->n_blocks_behind = c.n_blocks_behind;
@@ -357,6 +366,11 @@ static void print_totals(const totals *t)
     putchar('\n');
 }
 
+static uint64_t bytes_together(const needs *n, const totals *t)
+{
+    return t->all.size_bytes + n->kv_bytes + (1 + n->n_snapshots) * n->state_bytes;
+}
+
 static void print_needs(const needs *n, const totals *t)
 {
     if (!n->known) {
@@ -389,9 +403,12 @@ static void print_needs(const needs *n, const totals *t)
         fputs("\n  recurrent state    ", stdout);
         print_size(n->state_bytes);
         printf(" per sequence, %" PRIu64 " bytes", n->state_bytes);
+        fputs("\n  kept states        ", stdout);
+        print_size(n->n_snapshots * n->state_bytes);
+        printf(" at most, %" PRIu64 " of them", n->n_snapshots);
     }
     fputs("\n  together           ", stdout);
-    print_size(t->all.size_bytes + n->kv_bytes + n->state_bytes);
+    print_size(bytes_together(n, t));
     putchar('\n');
 }
 
@@ -459,9 +476,10 @@ static void json_needs(const needs *n, const totals *t)
     if (n->known) {
         printf(",\"memory\":{\"context\":%" PRIu32 ",\"context_trained\":%" PRIu32
                ",\"weights_bytes\":%" PRIu64 ",\"kv_type\":\"f16\",\"kv_token_bytes\":%" PRIu64
-               ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64
-               "}", n->n_ctx, n->n_ctx_train, t->all.size_bytes, n->token_bytes, n->kv_bytes,
-               n->state_bytes, t->all.size_bytes + n->kv_bytes + n->state_bytes);
+               ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"snapshots\":%" PRIu64
+               ",\"snapshot_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64 "}", n->n_ctx,
+               n->n_ctx_train, t->all.size_bytes, n->token_bytes, n->kv_bytes, n->state_bytes,
+               n->n_snapshots, n->n_snapshots * n->state_bytes, bytes_together(n, t));
         printf(",\"layers\":{\"count\":%" PRIu32 ",\"recurrent\":%" PRIu32 ",\"behind\":%" PRIu32
                ",\"experts\":%" PRIu32 ",\"experts_used\":%" PRIu32 "}", n->n_layers,
                n->n_recurrent, n->n_blocks_behind, n->n_experts, n->n_experts_used);
@@ -504,7 +522,7 @@ static int inspect(const bt_gguf *file, const options *o)
     totals sums;
     needs memory;
     sum_up(file, &sums);
-    find_needs(file, o->n_ctx, &memory);
+    find_needs(file, o, &memory);
     (o->json ? print_json : print_text)(file, o, &sums, &memory);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         return bt_cli_say_error("standard output cannot be written: %s", strerror(errno));
@@ -542,6 +560,7 @@ const bt_verb bt_verb_inspect = {
     .usage = "baton inspect FILE [options]",
     .example = "baton inspect model.gguf -c 32768",
     .options_size = sizeof(options),
+    .defaults = &defaults,
     .tables = { table },
     .run = run,
 };

@@ -84,8 +84,9 @@ def check_model(path):
         assert memory["kv_bytes"] == token_bytes * n_ctx
         assert memory["weights_bytes"] == said["total"]["bytes"]
         assert memory["state_bytes"] == state_bytes, memory
-        assert memory["total_bytes"] == sum(memory[part + "_bytes"]
-                                            for part in ("kv", "weights", "state"))
+        assert memory["total_bytes"] == sum(memory[part + "_bytes"] for part in
+                                            ("kv", "weights", "state", "snapshot"))
+        assert memory["snapshots"] == (min((2 << 30) // state_bytes, 65535) if state_bytes else 0)
     assert b"memory for a context of 1000 tokens" in run(path, "-c", 1000).stdout
 
 
@@ -208,6 +209,9 @@ def check_published(folder):
         behind = keys.get("nextn_predict_layers", 0)
         assert said["layers"]["count"] == keys["block_count"] - behind
         assert said["layers"]["recurrent"] == n_recurrent and said["layers"]["behind"] == behind
+        kept = inspect(path, "--snapshot-bytes", "1G")["memory"]
+        assert kept["snapshots"] == (1 << 30) // state_bytes
+        assert kept["snapshot_bytes"] == kept["snapshots"] * state_bytes
         text = run(path, "-c", 1000).stdout.decode()
         assert f"{token_bytes} bytes per token" in text and f"{state_bytes} bytes" in text, text
 
