@@ -176,7 +176,9 @@ typedef struct {
     bt_prefill_policy policy;
 } bt_request_options;
 
-enum { BT_CUTS_MAX = 16 };
+/* What a step of a prompt takes at most while nobody decodes, as far as the engine can tell ahead;
+ * and behind the last cut. */
+enum { BT_CUTS_MAX = 16, BT_STEP_MAX_MS = 1000, BT_STEP_LAST_MAX_MS = 2000 };
 
 bt_request_options bt_request_defaults(void);
 

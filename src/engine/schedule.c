@@ -2,7 +2,8 @@
  *
  * While others decode, prefill is bounded by time, so that the gap between two tokens stays near
  * decode_gap_ms; the fit of pace.c says how many rows that is. Alone, a step is bounded too, at a
- * second, because cancelling and admitting wait for its end.
+ * second, because cancelling and admitting wait for its end; at two behind the last cut of a prompt
+ * that was planned in steps, where a long step hides what has to be sent with it.
  *
  * Which prompt goes first: the one with the fewest tokens left, less what could have been computed
  * since it was begun. So a short prompt overtakes a long one, and a long one cannot be overtaken
@@ -15,7 +16,6 @@
 enum {
     ROWS_MIN_DECODING = 16,     /* prefill goes on, at least so fast, however slow the device is */
     ROWS_MIN_ALONE = 64,        /* below this a step wastes the reading of weights */
-    STEP_MAX_ALONE_MS = 1000,
     ROWS_FIRST = 64             /* while nothing is known about the device */
 };
 
@@ -103,7 +103,7 @@ static uint32_t rows_in(const bt_engine *e, bool decoding, double position, doub
 }
 
 /* Tokens of the prompt that may go into one step at most. */
-static uint32_t rows_wanted(const bt_engine *e, const bt_request *r)
+static uint32_t rows_wanted(const bt_engine *e, const bt_request *r, bool *ret_last)
 {
     uint32_t end = bt_state_next_cut(e, r);
     bool last = r->n_cuts > 0;
@@ -113,6 +113,7 @@ static uint32_t rows_wanted(const bt_engine *e, const bt_request *r)
             last = false;
         }
     }
+    *ret_last = last;
     const uint32_t n = end - r->n_done;
     return last || n < r->n_prefill_chunk ? n : r->n_prefill_chunk;
 }
@@ -125,14 +126,16 @@ static void plan_prefill(bt_engine *e)
     const bool decoding = p->n_decode_rows > 0;
     const uint32_t n_least = decoding ? ROWS_MIN_DECODING : ROWS_MIN_ALONE;
     double ms = decoding ? e->options.decode_gap_ms - bt_pace_decode_ms(&e->pace, p->n_decode_rows)
-                         : STEP_MAX_ALONE_MS;
+                         : BT_STEP_MAX_MS;
     uint32_t n_rows = 0;
     for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
         bt_request *r = line[i];
         const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
-        uint32_t n = rows_wanted(e, r);
+        bool last;
+        uint32_t n = rows_wanted(e, r, &last);
         n = n < room ? n : room;
-        uint32_t in_time = rows_in(e, decoding, r->n_done, ms, n);
+        const double more_ms = last && !decoding ? BT_STEP_LAST_MAX_MS - BT_STEP_MAX_MS : 0;
+        uint32_t in_time = rows_in(e, decoding, r->n_done, ms + more_ms, n);
         const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;
         in_time = in_time < least ? least : in_time;
         n = n < in_time ? n : in_time;

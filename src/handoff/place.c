@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/snapshots.h"
 #include "handoff/prefill_private.h"
 #include "handoff/say.h"
 
@@ -25,7 +26,7 @@ bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job
     const bool automatic = p->options.min_tokens == BT_PREFILL_MIN_AUTO;
     const bt_engine_options *e = bt_engine_options_of(p->engine);
     bt_router_question q = {
-        .token_bytes = p->token_bytes,
+        .token_bytes = p->token_bytes, .state_bytes = bt_engine_state_bytes(p->engine),
         .min_tokens = automatic ? 0 : p->options.min_tokens,
         .automatic = automatic,
         .min_first = BT_PREFILL_MIN_FIRST,

@@ -188,6 +188,13 @@ static void chunk_done(void *context, uint32_t position_end)
     (void)pthread_mutex_unlock(&u->guest->lock);
 }
 
+/* Tokens that a step of `ms` has, n_max at most. */
+static uint32_t tokens_in(double ms, double step_ms, double token_ms, uint32_t n_max)
+{
+    const double n = token_ms > 0 ? (ms - step_ms) / token_ms : n_max;
+    return n < 1 ? 1 : n < n_max ? (uint32_t)n : n_max;
+}
+
 /* Where to cut the prompt, by what this worker and the link have shown so far. */
 static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
 {
@@ -204,10 +211,11 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
     (void)pthread_mutex_unlock(&w->pace_lock);
     const bt_taper t = {
         .first = asked->position_first, .end = asked->position_end,
-        .chunk = chunk < e->n_batch ? chunk : e->n_batch,
+        .chunk = tokens_in(BT_STEP_MAX_MS, step_ms, token_ms,
+                           chunk < e->n_batch ? chunk : e->n_batch),
         .n_layers = asked->order == BT_ROWS_PUSH ? w->layout->n_layers : 1,
         .token_bytes = u->token_bytes, .state_bytes = bt_engine_state_bytes(w->engine),
-        .last_max = e->n_batch,
+        .last_max = tokens_in(BT_STEP_LAST_MAX_MS, step_ms, token_ms, e->n_batch),
         .token_ms = token_ms, .step_ms = step_ms,
         .bytes_per_ms = (double)asked->link_rate / 1000,
     };

@@ -42,7 +42,8 @@ double bt_router_remote_ms(const bt_router_question *q, const bt_router_worker *
     const double computed_ms = w->round_trip_ms / 2 +
                                compute_ms(w->compute, w->chunk, from, end) + w->tail_ms;
     const double moved_ms = w->lead_ms + compute_ms(w->compute, w->chunk, from, first) +
-                            bt_fit_at(w->link, 1, (end - first) * (double)q->token_bytes, 0);
+                            bt_fit_at(w->link, 1, (end - first) * (double)q->token_bytes +
+                                      (double)q->state_bytes, 0);
     return ahead_ms(w->compute, w->chunk, &w->ahead) +
            (computed_ms > moved_ms ? computed_ms : moved_ms) + q->here.last_ms;
 }

@@ -77,6 +77,7 @@ typedef struct {
 typedef struct {
     uint32_t position_first, position_end;   /* rows wanted */
     uint64_t token_bytes;              /* KV bytes of each */
+    uint64_t state_bytes;              /* recurrent state that comes with the last of them */
     uint32_t min_tokens;               /* explicit threshold; ignored with `automatic` */
     bool     automatic;
     uint32_t min_first;                /* with `automatic`, until workers are measured */

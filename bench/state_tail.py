@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""How much of a recurrent state's transfer a handoff exposes: state_tail.py BATON MODEL
+
+A worker and a server, a core each, on two network namespaces (tests/net/rig.py). The cable is given
+the goodput at which the whole recurrent state of MODEL takes as long as the last chunk's computing:
+the most that the last chunk can hide. Then prompts in turn: with the states leaving layer by layer
+in a last chunk that is cut for it (push), and with the last chunk sent when it is computed (chunks),
+which is what sending the state at the end costs. Printed is the exposed time as a share of
+the state's transfer time.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
+import net_harness as net                                                   # noqa: E402
+import rig                                                                  # noqa: E402
+
+CHUNK = 512
+
+
+def state_bytes(baton, model):
+    told = net.subprocess.run([baton, "inspect", "--json", "-c", "2048", model],
+                              capture_output=True, text=True, check=True)
+    return json.loads(told.stdout)["memory"]["state_bytes"]
+
+
+def pair(o, r, order):
+    worker = net.Worker(o.baton, o.model, "--insecure", "-c", 8192, "-t", 1, "--n-prefill-chunk",
+                        CHUNK, "--snapshot-bytes", 0, within=r.worker, cpu=0)
+    server = net.Server(o.baton, o.model, "-c", 4096, "-t", 1, "--handoff", order,
+                        "--snapshot-bytes", 0, workers=[worker.address], within=r.server, cpu=1)
+    server.wait_ready()
+    return worker, server
+
+
+def ask(server, n, seed):
+    told = server.complete(net.prompt(n, seed), n_predict=2, n_probs=1)["prefill"]
+    net.check(told["place"] == "remote", f"{told}")
+    return told
+
+
+def chunk_ms(o, r):
+    """Computing the last of three chunks, on a free cable; a step of a prompt takes a second at
+    most, and then that is its chunk."""
+    r.set_rate(None)
+    worker, server = pair(o, r, "layers")
+    ask(server, 300, 1)
+    three, two = (min(ask(server, k * CHUNK + 1, s)["compute_ms"]
+                      for s in range(10 * k, 10 * k + 3)) for k in (3, 2))
+    server.end()
+    worker.end()
+    return min(three - two, 1000)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("model")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=3 * CHUNK)
+    o = parser.parse_args()
+    size = state_bytes(o.baton, o.model)
+    with rig.rig_or_skip() as r:
+        last_ms = chunk_ms(o, r)
+        # Of what passes the cable, headers of TCP, IP and Ethernet are 66 in 1514 bytes.
+        mbit = size * 8 / last_ms / 1000 * 1514 / 1448
+        r.set_rate(mbit)
+        pairs = {}
+        print(f"state {size / 2**20:.1f} MiB, last chunk {last_ms:.0f} ms, cable "
+              f"{mbit:.1f} Mbit/s", flush=True)
+        shares = {"push": [], "chunks": []}
+        for order in shares:
+            worker, server = pairs[order] = pair(o, r, order)
+            for k in range(3):          # to know rates and link
+                ask(server, o.tokens, 100 + k)
+            for k in range(o.times):
+                told = ask(server, o.tokens, 200 + k)
+                shares[order].append(100 * told["exposed_ms"] / last_ms)
+                print(f"{order:7} exposed {told['exposed_ms']:7.1f} ms, {shares[order][-1]:5.1f} % "
+                      f"of the state's {last_ms:.0f} ms; computing {told['compute_ms']:.0f} ms",
+                      flush=True)
+            net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return ", ".join(f"{order} {statistics.median(x):.1f} % ({min(x):.1f} to {max(x):.1f})"
+                     for order, x in shares.items())
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))
