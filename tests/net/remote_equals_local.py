@@ -16,10 +16,14 @@ CONTEXT = 3072
 N_PREDICT = 6
 
 
-def lengths(chunk, full):
-    few = {2, 3, chunk - 1, chunk, chunk + 1, 3 * chunk + 7}
-    near_the_limit = [CONTEXT - N_PREDICT - 1] if full or chunk == 256 else []
-    return sorted(n for n in few if n >= 2) + near_the_limit
+def lengths(chunk):
+    """Around one chunk, whole chunks, and not; the longest that fits is full_context()."""
+    few = {2, 3, chunk - 1, chunk, chunk + 1, 2 * chunk, 4 * chunk, 3 * chunk + 7}
+    return sorted(n for n in few if n >= 2)
+
+
+def n_predict(n):
+    return min(N_PREDICT, CONTEXT - n)
 
 
 class Reference:
@@ -29,18 +33,28 @@ class Reference:
 
     def __call__(self, n):
         if n not in self.facts:
-            answer = self.server.complete(net.prompt(n, 1), n_predict=N_PREDICT, where="local")
+            answer = self.server.complete(net.prompt(n, 1), n_predict=n_predict(n), where="local")
             net.check(answer["prefill"]["place"] == "local", f"reference: {answer['prefill']}")
             self.facts[n] = net.facts(answer)
         return self.facts[n]
 
 
 def compare(server, reference, n, what):
-    answer = server.complete(net.prompt(n, 1), n_predict=N_PREDICT)
+    answer = server.complete(net.prompt(n, 1), n_predict=n_predict(n))
     told = answer["prefill"]
     net.check(told["place"] == "remote" and not told["fallback"], f"{what}: not remote: {told}")
     net.check(told["n_remote"] == n - 1 and told["bytes"] > 0, f"{what}: {told}")
     net.check(net.facts(answer) == reference(n), f"{what}: differs from the local answer")
+
+
+def full_context(baton, model, worker, reference, options, what):
+    """A prompt that leaves room for one token, in a context of that size."""
+    server = net.Server(baton, model, "-c", CONTEXT, "-np", 1, *options, workers=[worker.address])
+    server.wait_ready()
+    compare(server, reference, CONTEXT - 1, f"{what}, all of the context")
+    status, answer = server.try_complete(net.prompt(CONTEXT, 1), n_predict=1)
+    net.check(status == 400, f"{what}: a prompt that fills the context: {status} {answer}")
+    net.check(server.end() == 0, f"server: exit {server.child.returncode}")
 
 
 def one_model(baton, name, model, full):
@@ -55,19 +69,23 @@ def one_model(baton, name, model, full):
                                 "--n-prefill-chunk", chunk, workers=[worker.address])
             server.wait_ready()
             what = f"{name}, chunk {chunk}, {threads} threads"
-            for n in lengths(chunk, full):
+            for n in lengths(chunk):
                 compare(server, reference, n, f"{what}, {n} tokens")
                 # The worker has it in its cache now, in part or whole: pushed from there.
                 compare(server, reference, n, f"{what}, {n} tokens again")
                 n_compared += 2
             with net.Background(server, 3) as others:
-                for n in lengths(chunk, full):
+                for n in lengths(chunk):
                     if n < CONTEXT // 2:
                         compare(server, reference, n, f"{what}, {n} tokens, three others decode")
                         n_compared += 1
                 net.wait_for("the others to decode",
                              lambda: others.n_done >= 3 or others.problem, 120)
             net.check(server.end() == 0, f"server: exit {server.child.returncode}")
+            if full or chunk == 256:
+                full_context(baton, model, worker, reference,
+                             ["-t", threads, "--n-prefill-chunk", chunk], what)
+                n_compared += 1
         net.check(worker.end() == 0, f"worker: exit {worker.child.returncode}")
     reference.server.end()
     return n_compared
