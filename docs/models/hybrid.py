@@ -141,10 +141,6 @@ def recurrent_layers(m):
     return [(i + 1) % interval != 0 for i in range(n_layers)]
 
 
-def dense(m, b, h):
-    return m.linear(silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up"), b + "ffn_down")
-
-
 def forward(m, tokens, key_heads, feed_forward, chunk=0):
     """`chunk` tokens of the recurrence at a time; 0: token by token."""
     heads, kv_heads = m.per_layer("attention.head_count"), m.per_layer("attention.head_count_kv")

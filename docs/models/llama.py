@@ -3,13 +3,7 @@
 import numpy as np
 
 from experts import experts
-from parts import Rope, attention, main, rms_norm, silu
-
-
-def feed_forward(m, b, h):
-    if b + "ffn_gate_inp.weight" in m.file:
-        return experts(m, b, h)
-    return m.linear(silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up"), b + "ffn_down")
+from parts import Rope, attention, dense, main, rms_norm
 
 
 def forward(m, tokens):
@@ -36,7 +30,7 @@ def forward(m, tokens):
         x = x + m.linear(a, b + "attn_output")
 
         h = rms_norm(x, m.weight(b + "ffn_norm.weight"), eps)
-        x = x + feed_forward(m, b, h)
+        x = x + (experts if b + "ffn_gate_inp.weight" in m.file else dense)(m, b, h)
 
     return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
 

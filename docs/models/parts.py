@@ -98,6 +98,11 @@ def attention(q, k, v, scale, window=0):
     return y.reshape(n, -1)
 
 
+def dense(m, b, h):
+    """The feed-forward block most families have, of block b."""
+    return m.linear(silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up"), b + "ffn_down")
+
+
 class Model:
     """A file, a precision, and what keys and values are rounded to between layers."""
 

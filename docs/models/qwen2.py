@@ -2,7 +2,7 @@
 """Qwen2 in numpy: qwen2.py -m FILE --tokens 1,2,3 [--all]. qwen2.md tells it in words."""
 import numpy as np
 
-from parts import Rope, attention, main, rms_norm, silu
+from parts import Rope, attention, dense, main, rms_norm
 
 
 def forward(m, tokens):
@@ -26,8 +26,7 @@ def forward(m, tokens):
         x = x + m.linear(a, b + "attn_output")
 
         h = rms_norm(x, m.weight(b + "ffn_norm.weight"), eps)
-        g = silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up")
-        x = x + m.linear(g, b + "ffn_down")
+        x = x + dense(m, b, h)
 
     return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
 

@@ -2,10 +2,10 @@
 """Qwen3 (dense) in numpy: qwen3.py -m FILE --tokens 1,2,3 [--all]. qwen3.md tells it in words."""
 import numpy as np
 
-from parts import Rope, attention, main, rms_norm, silu
+from parts import Rope, attention, dense, main, rms_norm
 
 
-def forward(m, tokens):
+def forward(m, tokens, feed_forward=dense):
     heads, kv_heads = m.per_layer("attention.head_count"), m.per_layer("attention.head_count_kv")
     eps = m.key("attention.layer_norm_rms_epsilon")
     dim = m.key("attention.key_length", m.key("embedding_length") // heads[0])
@@ -26,8 +26,7 @@ def forward(m, tokens):
         x = x + m.linear(a, b + "attn_output")
 
         h = rms_norm(x, m.weight(b + "ffn_norm.weight"), eps)
-        g = silu(m.linear(h, b + "ffn_gate")) * m.linear(h, b + "ffn_up")
-        x = x + m.linear(g, b + "ffn_down")
+        x = x + feed_forward(m, b, h)
 
     return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
 

@@ -1,34 +1,13 @@
 #!/usr/bin/env python3
 """Qwen3 with experts, in numpy: qwen3moe.py -m FILE --tokens 1,2,3 [--all]. qwen3moe.md tells it in
-words."""
-import numpy as np
-
+words; but for its feed-forward blocks it is qwen3.py."""
+import qwen3
 from experts import experts
-from parts import Rope, attention, main, rms_norm
+from parts import main
 
 
 def forward(m, tokens):
-    heads, kv_heads = m.per_layer("attention.head_count"), m.per_layer("attention.head_count_kv")
-    eps = m.key("attention.layer_norm_rms_epsilon")
-    dim = m.key("attention.key_length", m.key("embedding_length") // heads[0])
-    dim_v = m.key("attention.value_length", m.key("embedding_length") // heads[0])
-    rope = Rope(m.file, m.arch, dim, m.key("rope.freq_base", 10000.0))
-    n = len(tokens)
-
-    x = m.weight("token_embd.weight")[tokens]
-    for i in range(m.key("block_count")):
-        b = f"blk.{i}."
-        h = rms_norm(x, m.weight(b + "attn_norm.weight"), eps)
-        q = m.linear(h, b + "attn_q").reshape(n, heads[i], dim)
-        k = m.linear(h, b + "attn_k").reshape(n, kv_heads[i], dim)
-        v = m.linear(h, b + "attn_v").reshape(n, kv_heads[i], dim_v)
-        q = rope(rms_norm(q, m.weight(b + "attn_q_norm.weight"), eps), "neox")
-        k = rope(rms_norm(k, m.weight(b + "attn_k_norm.weight"), eps), "neox")
-        a = attention(q, m.cached(k), m.cached(v), 1 / np.sqrt(dim))
-        x = x + m.linear(a, b + "attn_output")
-        x = x + experts(m, b, rms_norm(x, m.weight(b + "ffn_norm.weight"), eps))
-
-    return m.logits(rms_norm(x, m.weight("output_norm.weight"), eps))
+    return qwen3.forward(m, tokens, experts)
 
 
 if __name__ == "__main__":

@@ -272,6 +272,14 @@ static void check_widths(bt_model_keys *k, const bt_model_config *c)
     }
 }
 
+void bt_model_rotates_whole_heads(bt_model_keys *k, bt_model_config *c)
+{
+    if (c->n_rot != c->head_dim_k) {
+        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s rotates all %u values of a head, not %u",
+                          k->architecture, c->head_dim_k, c->n_rot);
+    }
+}
+
 bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config, bt_error *err)
 {
     bt_gguf_string name = { "", 0 };

@@ -67,6 +67,8 @@ void bt_model_read_blocks(bt_model_keys *k, const bt_model_family *family, bt_mo
 void bt_model_read_delta_nets(bt_model_keys *k, bt_model_config *c);
 void bt_model_read_experts(bt_model_keys *k, const bt_model_family *family, bt_model_config *c);
 void bt_model_count_tensors(const bt_gguf *file, bt_model_config *c);
+/* A `configure` for families that rotate all values of a head. */
+void bt_model_rotates_whole_heads(bt_model_keys *k, bt_model_config *c);
 /* The block that a tensor's name begins with; UINT32_MAX: none. */
 uint32_t bt_model_block_of(const char *tensor_name);
 
@@ -102,7 +104,7 @@ void bt_model_require(bt_model_loader *l, bool there, const char *names, ...)
 /* q, k, v with their biases, as three tensors or (if `may_fuse`) as one. */
 void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bool may_fuse,
                        bt_model_layer *to);
-/* gate, up and down with optional biases. */
+/* gate, up and down with optional biases; or experts, if the model has them. */
 void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
                        bt_model_layer *to);
 /* Router and experts, and the shared expert if there is one. */
@@ -162,7 +164,10 @@ void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w
 /* x += the feed-forward block of h: experts if the model has them, else gate, up and down. */
 void bt_model_put_ffn(bt_tape *t, const bt_model *m, const bt_model_layer *w,
                       const bt_model_rows *r);
-const bt_model_rope *bt_model_rope_of(const bt_model *m, uint32_t layer);
+/* Of the heads of q and of k: norms, angles; and attention by q. */
+void bt_model_put_head_norms(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
+void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
+void bt_model_put_attention(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
 
 struct bt_model_family {
     const char   *name;              /* general.architecture */

@@ -61,21 +61,14 @@ static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint
 {
     const bt_model_config *c = &m->config;
     const bt_model_layer *w = &m->layers[i];
-    const bt_model_rope *rope = bt_model_rope_of(m, i);
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
 
     bt_rmsnorm(t, .x = r.x, .w = w->attn_norm, .y = r.h, .eps = c->rms_eps);
     bt_model_put_qkv(t, w, r.h, r.qkv);
-    bt_head_norm(t, .x = r.q, .w = w->q_norm, .n_heads = c->n_heads[i], .eps = c->rms_eps);
-    bt_head_norm(t, .x = r.k, .w = w->k_norm, .n_heads = c->n_kv_heads[i], .eps = c->rms_eps);
-    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_model_put_head_norms(t, m, &r, i);
+    bt_model_put_rotation(t, m, &r, i);
     r = bt_model_put_kv(t, m, s, &r, i, push);
-    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
-                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale,
-                 .window = c->slides[i] ? c->window : 0);
+    bt_model_put_attention(t, m, &r, i);
     bt_linear(t, .x = r.a, .y = r.o, .w = { w->out });
     bt_rmsnorm(t, .x = r.o, .w = w->post_attn_norm, .y = r.x, .eps = c->rms_eps, .add = true);
 

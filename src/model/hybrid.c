@@ -99,11 +99,7 @@ static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, b
         load_attention(l, c, layer, to);
     }
     to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.post_attention_norm.weight", layer);
-    if (c->n_experts > 0) {
-        bt_model_load_experts(l, c, layer, to);
-    } else {
-        bt_model_load_ffn(l, c, layer, to);
-    }
+    bt_model_load_ffn(l, c, layer, to);
 }
 
 /* ---- the tape ---- */
@@ -113,27 +109,21 @@ static bt_model_rows put_attention(bt_tape *t, const bt_model *m, const bt_model
 {
     const bt_model_config *c = &m->config;
     const bt_model_layer *w = &m->layers[i];
-    const bt_model_rope *rope = bt_model_rope_of(m, i);
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
     const uint32_t q = r.q.cols, k = r.k.cols;
     bt_rows gate = bt_rows_slice(s->all.qkv, q + 2 * k, q);
 
     bt_linear(t, .x = r.h, .y = bt_rows_slice(s->all.qkv, 0, 2 * q + 2 * k),
               .w = { w->q, w->k, w->v, w->attn_gate });
-    bt_head_norm(t, .x = r.q, .w = w->q_norm, .n_heads = c->n_heads[i], .eps = c->rms_eps);
-    bt_head_norm(t, .x = r.k, .w = w->k_norm, .n_heads = c->n_kv_heads[i], .eps = c->rms_eps);
-    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_model_put_head_norms(t, m, &r, i);
+    bt_model_put_rotation(t, m, &r, i);
     r = bt_model_put_kv(t, m, s, &r, i, push);
     if (r.x.picked) {
         const bt_rows picked = bt_rows_slice(s->picked.qkv, q, q);
         bt_pick(t, .x = gate, .y = picked);
         gate = picked;
     }
-    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
-                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale);
+    bt_model_put_attention(t, m, &r, i);
     const bt_rows g = bt_rows_slice(r.x.picked ? s->picked.g : s->all.g, 0, q);
     bt_glu(t, .gate = gate, .up = r.a, .y = g, .act = BT_ACT_SIGMOID);
     bt_linear(t, .x = g, .y = r.x, .w = { w->out }, .add = true);

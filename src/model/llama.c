@@ -2,14 +2,6 @@
  * docs/models/llama.py in numpy; this file keeps their order. */
 #include "model/family.h"
 
-static void configure(bt_model_keys *k, bt_model_config *c)
-{
-    if (c->n_rot != c->head_dim_k) {
-        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s rotates all %u values of a head, not %u",
-                          k->architecture, c->head_dim_k, c->n_rot);
-    }
-}
-
 static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bt_model_layer *to)
 {
     to->attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
@@ -18,29 +10,20 @@ static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, b
                                    "blk.%u.attn_output.weight", layer);
     to->out_bias = bt_model_load_opt_vector(l, c->n_embd, "blk.%u.attn_output.bias", layer);
     to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.ffn_norm.weight", layer);
-    if (c->n_experts > 0) {
-        bt_model_load_experts(l, c, layer, to);
-    } else {
-        bt_model_load_ffn(l, c, layer, to);
-    }
+    bt_model_load_ffn(l, c, layer, to);
 }
 
 static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
 {
     const bt_model_config *c = &m->config;
     const bt_model_layer *w = &m->layers[i];
-    const bt_model_rope *rope = bt_model_rope_of(m, i);
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
 
     bt_rmsnorm(t, .x = r.x, .w = w->attn_norm, .y = r.h, .eps = c->rms_eps);
     bt_model_put_qkv(t, w, r.h, r.qkv);
-    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_model_put_rotation(t, m, &r, i);
     r = bt_model_put_kv(t, m, s, &r, i, push);
-    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
-                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale);
+    bt_model_put_attention(t, m, &r, i);
     bt_linear(t, .x = r.a, .y = r.x, .w = { w->out }, .bias = { w->out_bias }, .add = true);
 
     bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
@@ -51,7 +34,7 @@ const bt_model_family bt_model_family_llama = {
     .name = "llama",
     .rope_style = BT_ROPE_NORM,
     .may_have_experts = true,
-    .configure = configure,
+    .configure = bt_model_rotates_whole_heads,
     .load = load,
     .layer = layer,
 };

@@ -114,9 +114,30 @@ bt_model_rows bt_model_put_kv(bt_tape *t, const bt_model *m, const bt_model_scra
     return picked;
 }
 
-const bt_model_rope *bt_model_rope_of(const bt_model *m, uint32_t layer)
+void bt_model_put_head_norms(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer)
 {
-    return m->config.slides[layer] ? &m->rope_sliding : &m->rope;
+    const bt_model_config *c = &m->config;
+    const bt_model_layer *w = &m->layers[layer];
+    bt_head_norm(t, .x = r->q, .w = w->q_norm, .n_heads = c->n_heads[layer], .eps = c->rms_eps);
+    bt_head_norm(t, .x = r->k, .w = w->k_norm, .n_heads = c->n_kv_heads[layer], .eps = c->rms_eps);
+}
+
+void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer)
+{
+    const bt_model_config *c = &m->config;
+    const bt_model_rope *rope = c->slides[layer] ? &m->rope_sliding : &m->rope;
+    bt_rope(t, .x = r->q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_rope(t, .x = r->k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+            .n_heads = c->n_kv_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
+}
+
+void bt_model_put_attention(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer)
+{
+    const bt_model_config *c = &m->config;
+    bt_attention(t, .q = r->q, .y = r->a, .layer = layer, .n_heads = c->n_heads[layer],
+                 .n_kv_heads = c->n_kv_heads[layer], .scale = c->attention_scale,
+                 .window = c->slides[layer] ? c->window : 0);
 }
 
 /* ---- the tape ---- */

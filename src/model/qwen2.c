@@ -2,14 +2,6 @@
  * docs/models/qwen2.py in numpy; this file keeps their order. */
 #include "model/family.h"
 
-static void configure(bt_model_keys *k, bt_model_config *c)
-{
-    if (c->n_rot != c->head_dim_k) {
-        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s rotates all %u values of a head, not %u",
-                          k->architecture, c->head_dim_k, c->n_rot);
-    }
-}
-
 static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bt_model_layer *to)
 {
     to->attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
@@ -26,30 +18,23 @@ static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint
 {
     const bt_model_config *c = &m->config;
     const bt_model_layer *w = &m->layers[i];
-    const bt_model_rope *rope = bt_model_rope_of(m, i);
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
 
     bt_rmsnorm(t, .x = r.x, .w = w->attn_norm, .y = r.h, .eps = c->rms_eps);
     bt_model_put_qkv(t, w, r.h, r.qkv);
-    bt_rope(t, .x = r.q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = r.k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_kv_heads[i], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_model_put_rotation(t, m, &r, i);
     r = bt_model_put_kv(t, m, s, &r, i, push);
-    bt_attention(t, .q = r.q, .y = r.a, .layer = i, .n_heads = c->n_heads[i],
-                 .n_kv_heads = c->n_kv_heads[i], .scale = c->attention_scale);
+    bt_model_put_attention(t, m, &r, i);
     bt_linear(t, .x = r.a, .y = r.x, .w = { w->out }, .add = true);
 
     bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
-    bt_linear(t, .x = r.h, .y = r.gate_up, .w = { w->gate, w->up });
-    bt_glu(t, .gate = r.gate, .up = r.up, .y = r.g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r.g, .y = r.x, .w = { w->down }, .add = true);
+    bt_model_put_ffn(t, m, w, &r);
 }
 
 const bt_model_family bt_model_family_qwen2 = {
     .name = "qwen2",
     .rope_style = BT_ROPE_NEOX,
-    .configure = configure,
+    .configure = bt_model_rotates_whole_heads,
     .load = load,
     .layer = layer,
 };

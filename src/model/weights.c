@@ -245,6 +245,10 @@ void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t la
                        bt_model_layer *to)
 {
     const uint32_t d = c->n_embd, f = c->n_ff[layer];
+    if (c->n_experts > 0) {
+        bt_model_load_experts(l, c, layer, to);
+        return;
+    }
     to->gate = bt_model_load_matrix(l, d, f, "blk.%u.ffn_gate.weight", layer);
     to->up = bt_model_load_matrix(l, d, f, "blk.%u.ffn_up.weight", layer);
     to->down = bt_model_load_matrix(l, f, d, "blk.%u.ffn_down.weight", layer);
