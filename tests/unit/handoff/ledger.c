@@ -177,6 +177,72 @@ static void rows_of_another_nonce_never_agree(void **state)
     bt_wire_tally_close(theirs);
 }
 
+/* ---- states: layer 1 keeps 100 bytes ---- */
+
+static const uint64_t state_bytes[3] = { 0, 100, 0 };
+
+static bt_wire_state part_of(uint32_t position, uint32_t offset, uint32_t n)
+{
+    return (bt_wire_state){ .layer = 1, .position = position, .offset = offset, .total = 100,
+                            .data = { bytes, n } };
+}
+
+static void put_part(pair *p, uint32_t position, uint32_t offset, uint32_t n)
+{
+    const bt_wire_state m = part_of(position, offset, n);
+    const bt_frame f = frame_of(24 + n, 5000 + offset);
+    assert_int_equal(bt_ledger_check_state(&p->l, &m, position, NULL), BT_OK);
+    bt_ledger_enter_state(&p->l, &m, &f);
+    bt_wire_tally_put(p->theirs, BT_WIRE_STATE, f.size, f.hash);
+}
+
+static int open_hybrid(void **state)
+{
+    static pair p;
+    assert_int_equal(bt_ledger_open(&p.l, &form, state_bytes, 1, &asked, NULL), BT_OK);
+    assert_int_equal(bt_wire_tally_open(1, &asked, &p.theirs, NULL), BT_OK);
+    *state = &p;
+    return 0;
+}
+
+static void a_commit_needs_the_whole_state(void **state)
+{
+    pair *p = *state;
+    put(&p->l, p->theirs, 0, 2, 8);
+    put_part(p, 10, 0, 60);
+    put(&p->l, p->theirs, 2, 2, 8);
+    bt_wire_commit m = commit_of(p->theirs);
+    assert_false(bt_ledger_states_none(&p->l));
+    assert_false(bt_ledger_states_whole(&p->l));
+    assert_int_equal(bt_ledger_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    put_part(p, 10, 60, 40);
+    m = commit_of(p->theirs);
+    assert_int_equal(bt_ledger_commit(&p->l, &m, NULL), BT_OK);
+    bt_ledger_next_states(&p->l);                       /* those of a border may follow */
+    assert_true(bt_ledger_states_none(&p->l));
+    put_part(p, 5, 0, 100);
+    assert_true(bt_ledger_states_whole(&p->l));
+}
+
+static void states_out_of_place_are_refused(void **state)
+{
+    pair *p = *state;
+    put_part(p, 10, 0, 60);
+    bt_wire_state bad[] = {
+        part_of(10, 0, 10), part_of(10, 61, 10), part_of(10, 60, 41), part_of(10, 60, 0),
+        part_of(9, 60, 10), part_of(10, UINT32_MAX, 10), part_of(10, 60, UINT32_MAX),
+        part_of(10, 60, 10), part_of(10, 60, 10), part_of(10, 60, 10), part_of(10, 60, 10),
+    };
+    bad[7].layer = 0;                                    /* keeps none */
+    bad[8].layer = 3;
+    bad[9].total = 101;
+    bad[10].kind = 1;
+    for (size_t i = 0; i < BT_LEN(bad); i++) {
+        assert_int_equal(bt_ledger_check_state(&p->l, &bad[i], 10, NULL), BT_E_PROTOCOL);
+    }
+    put_part(p, 10, 60, 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +250,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_out_of_place_are_refused, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(chunk_needs_all_layers_and_digest, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(commit_needs_every_field, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(a_commit_needs_the_whole_state, open_hybrid, close_pair),
+        cmocka_unit_test_setup_teardown(states_out_of_place_are_refused, open_hybrid, close_pair),
         cmocka_unit_test_setup_teardown(rows_of_another_nonce_never_agree, open_pair, close_pair),
     };
     return cmocka_run_group_tests_name("handoff/ledger", tests, NULL, NULL);
