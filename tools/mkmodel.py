@@ -43,6 +43,12 @@ BENCHES["many-rows"] = dict(arch="llama", layers=16, width=64, ff=64, heads=2, k
                             head_dim=128, vocab=1024, tied=False, context=65536, rope_base=1e4,
                             eps=1e-5)
 
+# The same with recurrent layers: 4 KiB of rows a token and 3.1 MiB of state.
+BENCHES["many-states"] = dict(arch="qwen35", layers=16, width=64, ff=64, heads=2, kv_heads=2,
+                              head_dim=128, n_rot=32, sections=[6, 5, 5, 0], vocab=1024, tied=True,
+                              context=65536, rope_base=1e7, eps=1e-6, interval=4,
+                              delta=dict(conv=4, state=64, k_heads=8, v_heads=16))
+
 TINY = dict(layers=3, width=128, ff=256, heads=4, kv_heads=2, head_dim=32, vocab=1024, tied=False,
             context=8192, rope_base=1e6, eps=1e-6)
 TINY_35 = dict(TINY, layers=4, n_rot=16, sections=[3, 3, 2, 0], rope_base=1e7, interval=4)

@@ -195,6 +195,15 @@ static uint32_t tokens_in(double ms, double step_ms, double token_ms, uint32_t n
     return n < 1 ? 1 : n < n_max ? (uint32_t)n : n_max;
 }
 
+static uint32_t row_layers(const bt_worker *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->layout->n_layers; i++) {
+        n += w->layout->layers[i].k_dim > 0 || w->layout->layers[i].v_dim > 0;
+    }
+    return n;
+}
+
 /* Where to cut the prompt, by what this worker and the link have shown so far. */
 static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
 {
@@ -202,7 +211,8 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
     const bt_wire_prefill *asked = &u->asked;
     const bt_engine_options *e = bt_engine_options_of(w->engine);
     const uint32_t chunk = asked->chunk_tokens > 0 ? asked->chunk_tokens : e->n_prefill_chunk;
-    if (asked->order != BT_ROWS_PUSH && asked->order != BT_ROWS_TAPER) {
+    const bool by_layers = asked->order == BT_ROWS_PUSH;
+    if (!by_layers && asked->order != BT_ROWS_TAPER) {
         return 0;
     }
     (void)pthread_mutex_lock(&w->pace_lock);
@@ -213,7 +223,8 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         .first = asked->position_first, .end = asked->position_end,
         .chunk = tokens_in(BT_STEP_MAX_MS, step_ms, token_ms,
                            chunk < e->n_batch ? chunk : e->n_batch),
-        .n_layers = asked->order == BT_ROWS_PUSH ? w->layout->n_layers : 1,
+        .n_layers = by_layers ? w->layout->n_layers : 1,
+        .n_row_layers = by_layers ? row_layers(w) : 0,
         .token_bytes = u->token_bytes, .state_bytes = bt_engine_state_bytes(w->engine),
         .last_max = tokens_in(BT_STEP_LAST_MAX_MS, step_ms, token_ms, e->n_batch),
         .token_ms = token_ms, .step_ms = step_ms,

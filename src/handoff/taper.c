@@ -17,6 +17,16 @@ static uint32_t last_max(const bt_taper *t)
     return t->last_max > t->chunk ? t->last_max : t->chunk;
 }
 
+/* What layer `i` sends of a chunk with these bytes of rows and of state in all. */
+static double layer_bytes(const bt_taper *t, uint32_t i, double rows, double state)
+{
+    const uint64_t n = t->n_layers, r = t->n_row_layers;
+    if (r == 0 || r >= n) {
+        return (rows + state) / (double)n;
+    }
+    return (i + 1) * r / n > i * r / n ? rows / (double)r : state / (double)(n - r);
+}
+
 double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
 {
     double computed = 0, sent = 0;
@@ -30,10 +40,11 @@ double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
         const uint32_t n = stop - at < most ? stop - at : most;
         const double layer_ms = (t->step_ms + n * t->token_ms) / t->n_layers;
         const double state = at + n == t->end ? (double)t->state_bytes : 0;
-        const double layer_bytes = ((double)n * (double)t->token_bytes + state) / t->n_layers;
+        const double rows = (double)n * (double)t->token_bytes;
         for (uint32_t i = 0; i < t->n_layers; i++) {
             computed += layer_ms;
-            sent = (sent > computed ? sent : computed) + layer_bytes / t->bytes_per_ms;
+            sent = (sent > computed ? sent : computed) +
+                   layer_bytes(t, i, rows, state) / t->bytes_per_ms;
         }
         at += n;
     }
@@ -46,7 +57,8 @@ double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
  * can hide, until chunks are whole. Gives the number of cuts, falling positions. */
 static uint32_t cut_from_the_end(const bt_taper *t, uint32_t last, uint32_t *falling)
 {
-    const double per_ms = t->bytes_per_ms * t->n_layers / (double)t->token_bytes;
+    const uint32_t parts = t->n_row_layers > 0 ? t->n_row_layers : t->n_layers;
+    const double per_ms = t->bytes_per_ms * parts / (double)t->token_bytes;
     uint32_t n = 0, at = t->end, size = last;
     /* One place is left for the cut of a first chunk. */
     while (n < BT_TAPER_CUTS_MAX - 1 && (n == 0 || size < t->chunk) && size < at - t->first) {
@@ -95,23 +107,39 @@ static uint32_t longer(const bt_taper *t, uint32_t n, uint32_t part)
     return n + n / part < last_max(t) ? n + n / part : last_max(t);
 }
 
+/* What a plan is judged by. A last chunk that is too short for the state costs far more than one
+ * that is too long, and the link is never known exactly: then also what it would take on a link
+ * that is a third slower or faster. */
+static double judged_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
+{
+    if (t->state_bytes == 0) {
+        return bt_taper_ms(t, cuts, n_cuts);
+    }
+    bt_taper slow = *t, fast = *t;
+    slow.bytes_per_ms /= 1.33;
+    fast.bytes_per_ms *= 1.33;
+    return (bt_taper_ms(&slow, cuts, n_cuts) + bt_taper_ms(t, cuts, n_cuts) +
+            bt_taper_ms(&fast, cuts, n_cuts)) / 3;
+}
+
 uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
 {
     const uint32_t begins[] = { 0, 32, 128 };
     const uint32_t cover = covering(t);
-    const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, cover,
+    const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512,
+                               cover / 4, cover / 2, cover * 3 / 4, cover,
                                longer(t, cover, 8), longer(t, cover, 4), longer(t, cover, 2) };
     BT_ASSERT(t->chunk > 0 && t->n_layers > 0 && t->first <= t->end);
     if (!(t->token_ms > 0) || !(t->bytes_per_ms > 0) || t->token_bytes == 0) {
         return 0;
     }
-    double best = bt_taper_ms(t, NULL, 0) - WORTH_MS;
+    double best = judged_ms(t, NULL, 0) - WORTH_MS;
     uint32_t n_best = 0;
     for (size_t b = 0; b < BT_LEN(begins); b++) {
         for (size_t i = 0; i < BT_LEN(lasts); i++) {
             uint32_t cuts[BT_TAPER_CUTS_MAX];
             const uint32_t n = cut(t, begins[b], lasts[i], cuts);
-            const double ms = bt_taper_ms(t, cuts, n);
+            const double ms = judged_ms(t, cuts, n);
             if (n > 0 && ms < best) {
                 best = ms;
                 n_best = n;

@@ -23,6 +23,8 @@ typedef struct {
                                           covered; >= chunk, else as chunk */
     uint32_t n_layers;                 /* parts of a chunk that leave one by one, >= 1; 1: a chunk
                                           leaves as a whole when it is computed */
+    uint32_t n_row_layers;             /* so many of these, evenly spread and the last among them,
+                                          have rows, the others the state; 0: all have both */
     uint64_t token_bytes;              /* of one token, all layers, on the wire */
     uint64_t state_bytes;              /* recurrent state, all layers; leaves with the last chunk */
     double   token_ms, step_ms;        /* a step of n tokens takes step_ms + n * token_ms */

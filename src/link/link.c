@@ -258,17 +258,25 @@ void bt_link_set_load(bt_link *l, const bt_link_load *load)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The second largest of the last samples: a machine with much else to do makes single ones too
- * small, a buffer on the way that was empty makes one too large. */
+/* The median of the last samples: where a machine, or something on the way, has much else to do,
+ * single ones are far too small (we were late) or far too large (what was late came at once). */
 static double goodput(const bt_link *l)
 {
-    double most = 0, second = 0;
+    double sorted[BT_LINK_RATES];
+    int n = 0;
     for (int i = 0; i < BT_LINK_RATES; i++) {
-        const double rate = l->rates[i];
-        second = rate > most ? most : rate > second ? rate : second;
-        most = rate > most ? rate : most;
+        int at = n;
+        if (l->rates[i] <= 0) {
+            continue;
+        }
+        while (at > 0 && sorted[at - 1] > l->rates[i]) {
+            sorted[at] = sorted[at - 1];
+            at--;
+        }
+        sorted[at] = l->rates[i];
+        n++;
     }
-    return second > 0 ? second : most;
+    return n > 0 ? sorted[n / 2] : 0;
 }
 
 void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)

@@ -25,7 +25,7 @@ enum {
     BT_LINK_BATCH_CAPACITY =
             BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + BT_LINK_BATCH_BYTES,
     BT_LINK_PINGS_OUT_MAX = 8,          /* unanswered ones that are remembered */
-    BT_LINK_RATES = 8,
+    BT_LINK_RATES = 9,
     BT_LINK_SILENT_HEARTBEATS = 4
 };
 

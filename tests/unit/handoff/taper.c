@@ -127,6 +127,30 @@ static void last_chunk_covers_the_state(void **state)
     assert_true(tail(&t, cuts, n) <= 1.02 * send / t.n_layers + 1);
 }
 
+/* Every fourth layer has rows, the others the state: no last chunk of another size is ready earlier
+ * by more than the grid of candidates is coarse. */
+static void rows_and_states_in_different_layers(void **state)
+{
+    (void)state;
+    bt_taper t = { .end = 4095, .chunk = 512, .last_max = 2048, .n_layers = 16, .n_row_layers = 4,
+                   .token_bytes = 4096, .state_bytes = 3 << 20, .token_ms = 1, .step_ms = 3,
+                   .bytes_per_ms = 8192 };
+    uint32_t cuts[BT_TAPER_CUTS_MAX];
+    bt_taper small = t;
+    small.end = 16;
+    small.state_bytes = 12 * 8192;
+    small.step_ms = 0;
+    /* Layers take 1 ms to compute, states 1 ms to send, rows of 16 tokens 2 ms. */
+    assert_float_equal(bt_taper_ms(&small, NULL, 0), 1 + 12 + 4 * 2, 1e-9);
+    const uint32_t n = bt_taper_plan(&t, cuts);
+    const double got = bt_taper_ms(&t, cuts, n);
+    check_shape(&t, cuts, n);
+    for (uint32_t last = 16; last < 2048; last += 16) {
+        const uint32_t one = t.end - last;
+        assert_true(got <= bt_taper_ms(&t, &one, 1) * 1.005);
+    }
+}
+
 static void nothing_known_nothing_cut(void **state)
 {
     (void)state;
@@ -153,6 +177,7 @@ int main(void)
         cmocka_unit_test(tail_falls_at_small_cost),
         cmocka_unit_test(close_to_the_best_last_chunk),
         cmocka_unit_test(last_chunk_covers_the_state),
+        cmocka_unit_test(rows_and_states_in_different_layers),
         cmocka_unit_test(nothing_known_nothing_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
