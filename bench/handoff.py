@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""How much of a handoff hides behind computing, on cables of known speed and length.
+
+    baton bench handoff [options]        (or bench/handoff.py --baton build/release/baton)
+
+Starts a worker and a server in two network namespaces (Linux, root), each with a core of its own,
+joined by a cable whose rate is shaped so that the load ratio r = prefill rate x bytes of a token /
+link is what was asked for; the round trip comes from tools/fault_proxy.py. Parts:
+
+  table    time to the first token for prompts x r x round trips, pushed and, beside it, with all sent
+           at the end, against the floor that the arithmetic of docs/handoff.md allows
+  goodput  what a push carries over a shaped cable, against iperf3 on the same cable
+  cpu      CPU seconds of worker and server per GB pushed, plain and TLS
+  gap      time between the tokens of four sequences while a long prompt is prefilled elsewhere
+
+Writes handoff.md, handoff.json and handoff.svg into --out. Without --full a quick subset.
+With --rate N the worker computes N tokens a second and no faster, so that figures do not hang on
+this machine's speed; that is how the model with recurrent layers is run.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "net"))
+
+import net_harness as net                                                    # noqa: E402
+import others_decode                                                         # noqa: E402
+import rig                                                                   # noqa: E402
+import shaped                                                                # noqa: E402
+import handoff_report                                                        # noqa: E402
+
+CHUNK = 512
+
+
+# ---- a pair that is measured ----
+
+class Measured:
+    """A pair on a cable through a proxy, and what its model costs without a limit."""
+
+    def __init__(self, r, o, name, model, rate):
+        self.rig, self.o, self.name, self.rate = r, o, name, rate
+        self.pair = shaped.Pair(r, o.baton, model, rate=rate, delay_ms=0,
+                                context=max(o.prompts) + 256)
+        self.cost = {}
+
+    def reference(self, n):
+        """Computing, the last token and bytes of a prompt of n tokens where the link costs nothing."""
+        if n not in self.cost:
+            self.rig.set_rate(None)
+            self.pair.proxy.tell("delay 0")
+            told = [self.pair.ask(n) for _ in range(self.repeat(n) + 1)][1:]
+            self.cost[n] = {
+                "prefill_ms": statistics.median(t["compute_ms"] for t in told),
+                "last_ms": statistics.median(t["first_token_ms"] - t["total_ms"] for t in told),
+                "bytes": told[0]["bytes"]}
+        return self.cost[n]
+
+    def token_bytes(self):
+        """Bytes that one token adds, the state of recurrent layers left out."""
+        few, many = min(self.o.prompts), max(self.o.prompts)
+        a, b = self.reference(few), self.reference(many)
+        return (b["bytes"] - a["bytes"]) / (many - few) if many > few else a["bytes"] / (few - 1)
+
+    def repeat(self, n):
+        return self.o.repeat if n <= 2048 else max(1, self.o.repeat // 2)
+
+    def floor_ms(self, n, ratio, trip_ms):
+        """Nobody can be earlier: there and back, then computing or, from the first layer on, the
+        link, whichever takes longer, then the last token."""
+        c = self.reference(n)
+        goodput = self.goodput(n, ratio)
+        n_chunks = (n - 1 + CHUNK - 1) // CHUNK
+        first_layer = c["prefill_ms"] / n_chunks / self.n_layers()
+        return trip_ms + max(c["prefill_ms"], first_layer + c["bytes"] / goodput * 1000) + \
+            c["last_ms"]
+
+    def goodput(self, n, ratio):
+        c = self.reference(n)
+        return (n - 1) / c["prefill_ms"] * 1000 * self.token_bytes() / ratio
+
+    def n_layers(self):
+        if not hasattr(self, "layers"):
+            said = subprocess.run([self.o.baton, "inspect", "--json", self.pair.model], check=True,
+                                  capture_output=True, text=True)
+            self.layers = json.loads(said.stdout)["layers"]["count"]
+        return self.layers
+
+    def cell(self, order, n, ratio, trip_ms):
+        goodput = self.goodput(n, ratio)
+        self.pair.goodput = goodput
+        self.rig.set_rate(goodput * 8 / 1e6 / shaped.PAYLOAD)
+        self.pair.proxy.tell(f"delay {trip_ms / 2}")
+        told = [self.pair.ask(n) for _ in range(self.repeat(n))]
+        told.sort(key=lambda t: t["first_token_ms"])
+        middle = told[len(told) // 2]
+        alone = middle["bytes"] / goodput * 1000
+        row = {"model": self.name, "order": order, "tokens": n - 1, "ratio": ratio,
+               "round_trip_ms": trip_ms, "link_mbit": goodput * 8 / 1e6,
+               "first_token_ms": middle["first_token_ms"],
+               "spread_ms": told[-1]["first_token_ms"] - told[0]["first_token_ms"],
+               "n": len(told), "floor_ms": self.floor_ms(n, ratio, trip_ms),
+               "compute_ms": middle["compute_ms"], "transfer_ms": middle["transfer_ms"],
+               "alone_ms": alone, "exposed_ms": middle["exposed_ms"],
+               "exposed_share": middle["exposed_ms"] / alone, "bytes": middle["bytes"]}
+        row["over_floor"] = row["first_token_ms"] / row["floor_ms"] - 1
+        print(f"{self.name:12} {order:5} {n - 1:5} tokens r {ratio:<4g} round trip {trip_ms:4g} ms: "
+              f"first token {row['first_token_ms']:8.1f} ms, floor {row['floor_ms']:8.1f} "
+              f"({100 * row['over_floor']:+5.1f} %), exposed {100 * row['exposed_share']:5.1f} % of "
+              f"{alone:.0f} ms", flush=True)
+        return row
+
+
+def table(r, o, name, model, rate):
+    rows = []
+    m = Measured(r, o, name, model, rate)
+    with m.pair:
+        for n in o.prompts:
+            c = m.reference(n)
+            print(f"{name:12} {n - 1} tokens without a limit: {c['prefill_ms']:.1f} ms "
+                  f"({(n - 1) / c['prefill_ms'] * 1000:.0f} tokens/s), {c['bytes']} bytes, last token "
+                  f"{c['last_ms']:.1f} ms", flush=True)
+        for order in ("push", "bulk"):
+            m.pair.start_server(order)
+            # What is cut is decided by what was measured: as in any server that has run a while.
+            m.rig.set_rate(m.goodput(o.prompts[0], 1) * 8 / 1e6 / shaped.PAYLOAD)
+            for _ in range(2):
+                m.pair.ask(o.prompts[0])
+            for trip in o.round_trips if order == "push" else o.round_trips[len(o.round_trips) // 2:][:1]:
+                for n in o.prompts:
+                    for ratio in o.ratios:
+                        rows.append(m.cell(order, n, ratio, trip))
+    return rows
+
+
+# ---- goodput and CPU ----
+
+def iperf(r, seconds):
+    """Payload bytes a second from the worker's side to the server's."""
+    server = r.server.popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    try:
+        net.wait_for("iperf3 to listen", lambda: ":5201" in r.server.run("ss", "-ltn"), 10)
+        said = r.worker.run("iperf3", "-c", r.server.host, "-t", str(seconds), "-O", "1", "-J")
+    finally:
+        server.kill()
+        server.wait()
+    return json.loads(said)["end"]["sum_received"]["bits_per_second"] / 8
+
+
+def pushed_again(pair, tokens):
+    """A prompt that the worker has in its cache: nothing is computed, all is sent at once."""
+    told = pair.server.complete(tokens, n_predict=1)["prefill"]
+    net.check(told["place"] == "remote", f"{told}")
+    return told
+
+
+def goodput(r, o, model):
+    n = 8193 if o.full else 4097
+    rows = []
+    with shaped.Pair(r, o.baton, model, rate=0, context=n + 256) as p:
+        tokens = net.prompt(n, 77)
+        pushed_again(p, tokens)
+        for mbit in (100, 1000) if not o.full else (100, 1000, 2500):
+            r.set_rate(mbit)
+            pushed_again(p, tokens)
+            told = sorted((pushed_again(p, tokens) for _ in range(3)), key=lambda t: t["total_ms"])[1]
+            ours = told["bytes"] / told["total_ms"] * 1000
+            theirs = iperf(r, 4)
+            rows.append({"link_mbit": mbit, "bytes": told["bytes"], "push_bytes_per_s": ours,
+                         "iperf3_bytes_per_s": theirs, "share": ours / theirs})
+            print(f"goodput on {mbit} Mbit/s: push {ours * 8 / 1e6:.1f}, iperf3 "
+                  f"{theirs * 8 / 1e6:.1f} Mbit/s: {100 * ours / theirs:.1f} %", flush=True)
+        r.set_rate(None)
+    return rows
+
+
+def cpu(r, o, model):
+    """CPU seconds per GB of rows, from the worker's cache over a cable without a limit."""
+    n, times = 4097, 16 if o.full else 6
+    rows = []
+    with tempfile.NamedTemporaryFile("w", suffix=".key") as key:
+        key.write("0123456789abcdef" * 4 + "\n")
+        key.flush()
+        for kind in ("plain", "TLS"):
+            options = ("--key-file", key.name) if kind == "TLS" else ()
+            with shaped.Pair(r, o.baton, model, rate=0, context=n + 256, worker=options,
+                             server=options) as p:
+                tokens = net.prompt(n, 78)
+                for _ in range(2):
+                    pushed_again(p, tokens)
+                pids = p.worker.child.pid, p.server.child.pid
+                before = [rig.cpu_seconds(pid) for pid in pids]
+                told = [pushed_again(p, tokens) for _ in range(times)]
+                spent = [rig.cpu_seconds(pid) - b for pid, b in zip(pids, before)]
+            n_bytes = sum(t["bytes"] for t in told)
+            row = {"kind": kind, "bytes": n_bytes, "worker_s_per_gb": spent[0] / n_bytes * 1e9,
+                   "server_s_per_gb": spent[1] / n_bytes * 1e9,
+                   "bytes_per_s": n_bytes / sum(t["total_ms"] for t in told) * 1000}
+            rows.append(row)
+            print(f"cpu, {kind}: worker {row['worker_s_per_gb']:.2f} s, server "
+                  f"{row['server_s_per_gb']:.2f} s per GB, at {row['bytes_per_s'] / 1e6:.0f} MB/s",
+                  flush=True)
+    return rows
+
+
+# ---- other sequences ----
+
+def gap(r, o, model):
+    n = 8192 if o.full else 2048
+    rows = []
+    with shaped.Pair(r, o.baton, model, rate=0, context=n + 2000) as p:
+        streams = [others_decode.Stream(p.server, 60 + i) for i in range(4)]
+        for s in streams:
+            s.start()
+        net.wait_for("all streams to run", lambda: all(len(s.gaps) > 50 for s in streams), 60)
+        for _ in range(3 if o.full else 1):
+            ratio, worst, words = others_decode.one_comparison(p, streams, n)
+            print(words, flush=True)
+            rows.append({"tokens": n, "ratio_p99": ratio, "worst_answer_ms": worst, "words": words})
+        for s in streams:
+            s.stop = True
+        for s in streams:
+            s.join(20)
+    return rows
+
+
+# ---- all of it ----
+
+def numbers(text):
+    return [float(x) for x in text.split(",")]
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__, prog="baton bench handoff",
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--baton", default=str(ROOT / "build" / "release" / "baton"))
+    p.add_argument("-m", "--model", help="dense model (default: SmolLM2 from the cache, else a random "
+                   "one that is cheap to compute)")
+    p.add_argument("--rate", type=float, default=0, help="tokens a second of the dense model's "
+                   "worker at most (default: as fast as it goes)")
+    p.add_argument("--full", action="store_true", help="all of the table")
+    p.add_argument("--part", action="append", choices=("table", "hybrid", "goodput", "cpu", "gap"),
+                   help="only this; may be repeated")
+    p.add_argument("--r", dest="ratios", type=numbers)
+    p.add_argument("--round-trips", type=numbers, help="ms")
+    p.add_argument("--prompts", type=lambda t: [int(x) + 1 for x in t.split(",")],
+                   help="tokens that are handed over")
+    p.add_argument("--repeat", type=int, help="prompts per cell; half as many of long ones")
+    p.add_argument("--out", default=None, help="folder (default: bench-handoff-DATE here)")
+    o = p.parse_args()
+    o.ratios = o.ratios or ([0.1, 0.5, 1, 2, 5] if o.full else [0.5, 2])
+    o.round_trips = o.round_trips or ([0.2, 2, 20] if o.full else [2])
+    o.prompts = o.prompts or ([513, 2049, 8193] if o.full else [513, 2049])
+    o.repeat = o.repeat or (3 if o.full else 1)
+    o.part = o.part or ["table", "hybrid", "goodput", "cpu", "gap"]
+    o.out = pathlib.Path(o.out or f"bench-handoff-{datetime.date.today()}")
+    return o
+
+
+def main():
+    o = parse()
+    o.out.mkdir(parents=True, exist_ok=True)
+    many_rows = shaped.make_model(str(o.out))
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    real = net.find_models(str(cache / "baton"), net.REAL[:1])
+    dense = o.model or next(iter(real.values()), many_rows)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -10)     # and of what is started: less of other loads
+    except OSError:
+        pass
+    load = os.getloadavg()
+    found = {"program": subprocess.run([o.baton, "--version"], capture_output=True, text=True,
+                                       check=True).stdout.strip(),
+             "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+                        f"Linux {platform.release()}",
+             "load_before": load, "full": o.full, "dense": os.path.basename(dense),
+             "rate": o.rate, "table": [], "goodput": [], "cpu": [], "gap": []}
+    with rig.rig_or_skip(mtu=shaped.MTU) as r:
+        if "table" in o.part:
+            found["table"] += table(r, o, "dense", dense, o.rate)
+        if "hybrid" in o.part:
+            states = shaped.make_model(str(o.out), "many-states")
+            found["table"] += table(r, o, "hybrid", states, shaped.RATE)
+        if "goodput" in o.part:
+            found["goodput"] = goodput(r, o, many_rows)
+        if "cpu" in o.part:
+            found["cpu"] = cpu(r, o, many_rows)
+        if "gap" in o.part:
+            found["gap"] = gap(r, o, dense)
+    found["load_after"] = os.getloadavg()
+    handoff_report.write(found, o.out)
+    return f"wrote {o.out}/handoff.md, handoff.json, handoff.svg"
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))

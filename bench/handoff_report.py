@@ -1,0 +1,142 @@
+"""The figures of handoff.py as Markdown, JSON and an SVG plot. Standard library only."""
+import json
+
+WIDTH, HEIGHT, LEFT, TOP = 360, 260, 60, 50
+COLOURS = {"push": "#1668b0", "bulk": "#c2571a", "floor": "#888888"}
+
+
+# ---- Markdown ----
+
+def percent(x):
+    return f"{100 * x:.1f} %"
+
+
+def table_lines(rows):
+    beside = {(r["model"], r["tokens"], r["ratio"]): r for r in rows if r["order"] == "bulk"}
+    yield "| model | tokens | r | link, Mbit/s | round trip, ms | first token, ms | floor, ms | above " \
+          "it | exposed, ms | of sending alone | all at the end, ms |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for r in rows:
+        if r["order"] != "push":
+            continue
+        other = beside.get((r["model"], r["tokens"], r["ratio"]))
+        same = other and other["round_trip_ms"] == r["round_trip_ms"]
+        spread = f" ±{r['spread_ms'] / 2:.0f}" if r["n"] > 1 else ""
+        yield f"| {r['model']} | {r['tokens']} | {r['ratio']:g} | {r['link_mbit']:.0f} | " \
+              f"{r['round_trip_ms']:g} | {r['first_token_ms']:.0f}{spread} | {r['floor_ms']:.0f} | " \
+              f"{percent(r['over_floor'])} | {r['exposed_ms']:.1f} | {percent(r['exposed_share'])} | " \
+              f"{other['first_token_ms']:.0f} |" if same else \
+              f"| {r['model']} | {r['tokens']} | {r['ratio']:g} | {r['link_mbit']:.0f} | " \
+              f"{r['round_trip_ms']:g} | {r['first_token_ms']:.0f}{spread} | {r['floor_ms']:.0f} | " \
+              f"{percent(r['over_floor'])} | {r['exposed_ms']:.1f} | {percent(r['exposed_share'])} | |"
+
+
+def verdict_lines(rows):
+    push = [r for r in rows if r["order"] == "push"]
+    for words, limit, chosen in (("r at most 1: within 10 % of the floor", 0.10,
+                                  [r for r in push if r["ratio"] <= 1]),
+                                 ("r above 1: within 5 % of the link's bound", 0.05,
+                                  [r for r in push if r["ratio"] > 1])):
+        good = [r for r in chosen if r["over_floor"] <= limit]
+        if chosen:
+            worst = max(chosen, key=lambda r: r["over_floor"])
+            yield f"- {words}: {len(good)} of {len(chosen)} cells; the worst is " \
+                  f"{percent(worst['over_floor'])} above ({worst['model']}, {worst['tokens']} tokens, " \
+                  f"r {worst['ratio']:g}, round trip {worst['round_trip_ms']:g} ms)"
+    half = [r for r in push if r["ratio"] == 0.5 and r["tokens"] >= 8192]
+    if half:
+        yield f"- r 0.5, 8192 tokens: at most {percent(max(r['exposed_share'] for r in half))} of " \
+              f"sending is exposed (wanted: 3 %)"
+
+
+def markdown(found):
+    lines = ["# Handoff on shaped links", "",
+             f"{found['program']}; {found['machine']}; load average "
+             f"{found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after. Worker and "
+             f"server on one core each. Dense: {found['dense']}"
+             + (f" at {found['rate']:g} tokens/s" if found["rate"] else "")
+             + "; hybrid: random weights, 12 recurrent layers of 16, at 1000 tokens/s. Written by "
+             "`baton bench handoff" + (" --full" if found["full"] else "") + "`.", ""]
+    if found["table"]:
+        lines += ["## Time to the first token", ""]
+        lines += [*verdict_lines(found["table"]), "", *table_lines(found["table"]), ""]
+        lines += ["![first token over r](handoff.svg)", ""]
+    if found["goodput"]:
+        lines += ["## Goodput while the link is the slower side", "",
+                  "| link, Mbit/s | push, Mbit/s | iperf3, Mbit/s | share |", "|---|---|---|---|"]
+        lines += [f"| {g['link_mbit']} | {g['push_bytes_per_s'] * 8 / 1e6:.1f} | "
+                  f"{g['iperf3_bytes_per_s'] * 8 / 1e6:.1f} | {percent(g['share'])} |"
+                  for g in found["goodput"]] + [""]
+    if found["cpu"]:
+        lines += ["## CPU seconds per GB of rows", "",
+                  "| | worker | server | at, MB/s |", "|---|---|---|---|"]
+        lines += [f"| {c['kind']} | {c['worker_s_per_gb']:.2f} | {c['server_s_per_gb']:.2f} | "
+                  f"{c['bytes_per_s'] / 1e6:.0f} |" for c in found["cpu"]] + [""]
+    if found["gap"]:
+        lines += ["## Four sequences that decode meanwhile", ""]
+        lines += [f"- {g['words']}: {g['ratio_p99']:.2f} x" for g in found["gap"]] + [""]
+    return "\n".join(lines)
+
+
+# ---- the plot: one panel per model and prompt, first token over r ----
+
+def place(values, low, high, begin, end):
+    return [begin + (v - low) / (high - low or 1) * (end - begin) for v in values]
+
+
+def panel(rows, model, tokens, x0, y0):
+    trips = sorted({r["round_trip_ms"] for r in rows if r["order"] == "push"})
+    trip = trips[len(trips) // 2]
+    rows = [r for r in rows if r["model"] == model and r["tokens"] == tokens
+            and r["round_trip_ms"] == trip]
+    ratios = sorted({r["ratio"] for r in rows})
+    top = 1.1 * max(r["first_token_ms"] for r in rows)
+    at = dict(zip(ratios, place(range(len(ratios)), 0, max(1, len(ratios) - 1), x0 + LEFT,
+                                x0 + WIDTH - 20)))
+    bottom = y0 + HEIGHT - 40
+
+    def y(ms):
+        return bottom - ms / top * (HEIGHT - TOP - 40)
+
+    yield f'<text x="{x0 + LEFT}" y="{y0 + 24}" font-weight="bold">{model}, {tokens} tokens, round ' \
+          f'trip {trip:g} ms</text>'
+    for i in range(5):
+        ms = top * i / 4
+        yield f'<line x1="{x0 + LEFT}" x2="{x0 + WIDTH - 20}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" ' \
+              f'stroke="#ddd"/><text x="{x0 + LEFT - 6}" y="{y(ms) + 4:.1f}" text-anchor="end">' \
+              f'{ms / 1000:.1f} s</text>'
+    for ratio, x in at.items():
+        yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">r {ratio:g}</text>'
+    for name, field, order in (("floor", "floor_ms", "push"), ("bulk", "first_token_ms", "bulk"),
+                               ("push", "first_token_ms", "push")):
+        points = sorted((r["ratio"], r[field]) for r in rows if r["order"] == order)
+        if points:
+            line = " ".join(f"{at[a]:.1f},{y(b):.1f}" for a, b in points)
+            dash = ' stroke-dasharray="5 4"' if name == "floor" else ""
+            yield f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" ' \
+                  f'stroke-width="2"{dash}/>'
+            yield "".join(f'<circle cx="{at[a]:.1f}" cy="{y(b):.1f}" r="3" fill="{COLOURS[name]}"/>'
+                          for a, b in points if name != "floor")
+
+
+def svg(rows):
+    panels = sorted({(r["model"], r["tokens"]) for r in rows})
+    columns = min(3, len(panels))
+    height = (len(panels) + columns - 1) // columns * HEIGHT + 40
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * WIDTH}" height="{height}" '
+           f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>']
+    for i, (model, tokens) in enumerate(panels):
+        out += panel(rows, model, tokens, i % columns * WIDTH, i // columns * HEIGHT)
+    x = LEFT
+    for name, words in (("push", "pushed"), ("bulk", "all at the end"), ("floor", "floor")):
+        out.append(f'<rect x="{x}" y="{height - 26}" width="14" height="4" fill="{COLOURS[name]}"/>'
+                   f'<text x="{x + 20}" y="{height - 20}">{words}: time to the first token</text>')
+        x += 260
+    return "\n".join(out + ["</svg>", ""])
+
+
+def write(found, folder):
+    (folder / "handoff.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "handoff.md").write_text(markdown(found))
+    if found["table"]:
+        (folder / "handoff.svg").write_text(svg(found["table"]))
