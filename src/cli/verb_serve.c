@@ -33,7 +33,7 @@ enum {
 typedef struct {
     bt_answering_options common;       /* first: its tables */
     const char *host, *alias, *chat_template;
-    uint32_t    port, n_connections, timeout_s, grace_s, queue_max;
+    uint32_t    port, n_connections, timeout_s, grace_s, queue_max, queue_wait_s;
     const char *api_keys, *api_key_file, *cors_origins;
     int32_t     ping_interval_s;
     bool        no_ui;
@@ -54,6 +54,9 @@ static const bt_option serving_table[] = {
       "requests answered at once (default: 4)", false, 1, BT_PARALLEL_MAX },
     { "Serving", "--queue", "N", "QUEUE", BT_OPT_U32, AT(queue_max),
       "requests that wait for a place; more are told 429 (default: 128)", false, 1, 65536 },
+    { "Serving", "--queue-wait", "SECONDS", "QUEUE_WAIT", BT_OPT_U32, AT(queue_wait_s),
+      "who would wait longer for a place is told 429; 0: no limit (default: 120)", false, 0,
+      86400 },
     { "Serving", "--threads-http", "N", "THREADS_HTTP", BT_OPT_U32, AT(n_connections),
       "connections at once, a thread each (default: 256)", false, 1, 65536 },
     { "Serving", "-to, --timeout", "SECONDS", "TIMEOUT", BT_OPT_U32, AT(timeout_s),
@@ -369,7 +372,7 @@ static int serve(state *s)
         .api_key_file = o->api_key_file, .cors_origins = o->cors_origins,
         .n_connections = o->n_connections, .timeout_s = o->timeout_s,
         .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->common.sampling,
-        .n_predict = o->n_predict, .policy = s->with.policy,
+        .n_predict = o->n_predict, .policy = s->with.policy, .queue_wait_s = o->queue_wait_s,
     };
     if (!bt_setup_check(&o->common.setup)) {
         return 1;
@@ -432,7 +435,7 @@ static int run(const void *given, int n_rest, char **rest)
 static const options defaults = {
     .common = { .n_parallel = PARALLEL_DEFAULT, BT_ANSWERING_DEFAULTS }, .host = "127.0.0.1",
     .port = 8080, .n_connections = 256, .timeout_s = 60, .grace_s = GRACE_DEFAULT_S,
-    .queue_max = QUEUE_DEFAULT, .ping_interval_s = 30, .n_predict = -1,
+    .queue_max = QUEUE_DEFAULT, .queue_wait_s = 120, .ping_interval_s = 30, .n_predict = -1,
 };
 
 const bt_verb bt_verb_serve = {

@@ -223,7 +223,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
     } else {
         const bt_model_config *c = bt_model_config_of(s->model);
         printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
-               c->name[0] ? c->name : "unnamed model", c->architecture, eo.n_ctx, eo.n_parallel,
+               c->name[0] ? c->name : "unnamed model", c->architecture, eo.n_ctx, o->n_prefill,
                eo.n_prefill_chunk, o->type_k, o->type_v);
         printf("listening on %s\n", bt_worker_address(worker));
         (void)fflush(stdout);

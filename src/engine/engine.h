@@ -242,6 +242,7 @@ uint32_t bt_request_seed(const bt_request *r);
 
 typedef struct {
     uint32_t n_running, n_waiting, n_parallel;
+    uint32_t n_queued;                                          /* not begun, at this moment */
     uint32_t kv_pages_used, kv_pages_total;
     uint32_t kv_pages_cached;                                   /* held by the prefix tree only */
     uint64_t kv_token_bytes;

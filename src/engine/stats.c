@@ -37,6 +37,10 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats)
     pthread_mutex_lock(lock);
     *ret_stats = e->published;
     pthread_mutex_unlock(lock);
+    lock = (pthread_mutex_t *)(uintptr_t)&e->mail_lock;
+    pthread_mutex_lock(lock);
+    ret_stats->n_queued = e->n_queued;
+    pthread_mutex_unlock(lock);
 }
 
 void bt_stats_begin(bt_engine *e, bt_request *r)

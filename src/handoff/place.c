@@ -129,6 +129,19 @@ uint32_t bt_prefill_decisions_get(const bt_prefill *cp,
     return n;
 }
 
+/* ---- what it costs here ---- */
+
+/* Lock held. What has been gathered becomes one sample. */
+static void put_local(bt_prefill *p)
+{
+    const bt_handoff_local *l = &p->gathered;
+    if (l->end - l->first >= BT_HANDOFF_MEASURE_MIN) {
+        bt_fit_put(&p->local, l->n_steps, l->end - l->first, bt_router_keys(l->first, l->end),
+                   l->ms);
+    }
+    p->gathered = (bt_handoff_local){ 0 };
+}
+
 /* ---- start ---- */
 
 /* Lock held. Why none of the workers can take a prompt that ends at `end`. */
@@ -192,6 +205,7 @@ static bool start_on(bt_prefill *p, uint32_t index, const bt_prefill_job *job,
 static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *report)
 {
     bt_router_worker view[BT_WORKERS_MAX];
+    put_local(p);
     const bt_router_question q = bt_handoff_question(p, job);
     bt_handoff_peers_view(p, job->tokens, job->position_first, job->position_end, view);
     const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, -1, report->reason,
@@ -239,7 +253,6 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
     return taken;
 }
 
-/* ---- the other callbacks ---- */
 
 /* From here on late frames are dropped; the next tick ends the ticket and tells the worker. */
 static void cancel(void *context, uint64_t ticket)
@@ -256,15 +269,21 @@ static void cancel(void *context, uint64_t ticket)
     (void)pthread_mutex_unlock(&p->lock);
 }
 
+/* Steps that follow one another in a prompt are one sample: a prompt's last steps all stand deep, and
+ * by themselves would tell nothing of what depth costs. */
 static void measured(void *context, uint32_t position, uint32_t n_tokens, double ms)
 {
     bt_prefill *p = context;
-    if (n_tokens >= BT_HANDOFF_MEASURE_MIN) {
-        (void)pthread_mutex_lock(&p->lock);
-        bt_fit_put(&p->local, 1, n_tokens, bt_router_keys(position, (double)position + n_tokens),
-                   ms);
-        (void)pthread_mutex_unlock(&p->lock);
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_local *l = &p->gathered;
+    if (l->n_steps > 0 && (position != l->end || l->end - l->first >= BT_HANDOFF_GATHER_MAX)) {
+        put_local(p);
     }
+    l->first = l->n_steps > 0 ? l->first : position;
+    l->end = position + n_tokens;
+    l->n_steps++;
+    l->ms += ms;
+    (void)pthread_mutex_unlock(&p->lock);
 }
 
 bt_placement bt_handoff_placement(bt_prefill *p)

@@ -38,6 +38,7 @@ enum {
     BT_HANDOFF_TRIES_MAX = 2,          /* workers that one prompt is given to */
     BT_HANDOFF_EXPRESS_PART = 4,       /* a prompt so much shorter than all others needs no slot */
     BT_HANDOFF_MARKS = 64,
+    BT_HANDOFF_GATHER_MAX = 4096,      /* tokens of a sample of what prefill costs here */
     BT_HANDOFF_MEASURE_MIN = 16        /* tokens; fewer measure the reading of weights */
 };
 
@@ -54,6 +55,9 @@ typedef struct {
 } bt_handoff_decision;
 
 typedef struct { double ms, bytes; } bt_handoff_mark;
+
+/* Steps of a prompt that was prefilled here. */
+typedef struct { uint32_t first, end, n_steps; double ms; } bt_handoff_local;
 
 struct bt_handoff_job {
     bt_handoff_job *next;
@@ -133,7 +137,8 @@ struct bt_prefill {
     pthread_mutex_t lock;              /* guards all below and the peers */
     pthread_cond_t  wake;              /* stop (ends back-off), work for the clerk */
     bool            last_remote;
-    bt_fit          local;             /* of parts of steps, by measured() */
+    bt_fit          local;             /* of prompts, by measured() */
+    bt_handoff_local gathered;         /* of the next sample for it */
     bt_prefill_status status;          /* what is derived is filled in on demand */
     bt_handoff_decision decisions[BT_PREFILL_DECISIONS_MAX];   /* a ring */
     uint64_t        n_decisions;       /* ever made */

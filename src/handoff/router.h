@@ -49,7 +49,7 @@ typedef struct { double n_tokens, keys; } bt_router_load;
 
 /* This machine. */
 typedef struct {
-    const bt_fit *step;                /* of a step's part of a prompt; NULL: nothing known */
+    const bt_fit *step;                /* of prompts and their steps; NULL: nothing known */
     uint32_t chunk;                    /* tokens of one prompt in a step at most; 0: no limit */
     double   decode_ms;                /* of each step spent on decoding now; 0: nobody decodes */
     double   gap_ms;                   /* what a step may take while somebody does */

@@ -87,7 +87,8 @@ static completion *open_completion(bt_exchange *x, bt_shape shape, bt_problem *p
         bt_prompts_make(&c->prompts, &c->body, x->serving, problem)) {
         const bt_run_options options = {
             .serving = x->serving, .body = &c->body, .prompts = &c->prompts,
-            .metrics = &x->server->metrics, .stopping = &x->server->cancelling,
+            .metrics = &x->server->metrics, .queue_wait_s = x->server->o.queue_wait_s,
+            .stopping = &x->server->cancelling,
             .fd = x->connection->fd, .keep = !c->body.stream,
         };
         c->run = bt_run_open(&options, problem);

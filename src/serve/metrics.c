@@ -96,15 +96,25 @@ void bt_serve_metrics_http(bt_serve_metrics *m, int code)
     pthread_mutex_unlock(&m->lock);
 }
 
-uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engine)
+double bt_serve_metrics_wait(bt_serve_metrics *m, const bt_engine *engine)
 {
     bt_engine_stats stats;
     bt_engine_stats_get(engine, &stats);
+    /* Those that will find a place as soon as the engine looks do not wait. */
+    const uint32_t n_free = stats.n_parallel - stats.n_running;
+    if (stats.n_waiting == 0 && stats.n_queued < n_free) {
+        return 0;
+    }
     pthread_mutex_lock(&m->lock);
     const double each = m->n_answers ? m->answer_seconds / (double)m->n_answers : 1;
     pthread_mutex_unlock(&m->lock);
-    const double wait =
-            each * (double)(stats.n_waiting + 1) / (stats.n_parallel ? stats.n_parallel : 1);
+    /* Where pages are short fewer run than there are places. */
+    return each * (stats.n_queued + 1) / (stats.n_running ? stats.n_running : 1);
+}
+
+uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engine)
+{
+    const double wait = bt_serve_metrics_wait(m, engine);
     return wait < 1 ? 1 : wait > 60 ? 60 : (uint32_t)ceil(wait);
 }
 

@@ -67,11 +67,25 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     return o;
 }
 
+/* Better told at once than parked until the client gives up. */
+static bt_status check_wait(const bt_run *r, bt_error *err)
+{
+    const double wait = r->o.queue_wait_s > 0
+            ? bt_serve_metrics_wait(r->o.metrics, r->o.serving->engine) : 0;
+    return wait <= r->o.queue_wait_s
+            ? BT_OK : bt_fail(err, BT_E_FULL, "a request would have to wait for about %.0f s, more "
+                              "than the %u s that this server lets wait; try again later", wait,
+                              r->o.queue_wait_s);
+}
+
 static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
 {
     const bt_request_options o = options_for(r, c);
     bt_error err = { 0 };
-    const bt_status status = bt_engine_submit(r->o.serving->engine, &o, &c->request, &err);
+    bt_status status = check_wait(r, &err);
+    if (status == BT_OK) {
+        status = bt_engine_submit(r->o.serving->engine, &o, &c->request, &err);
+    }
     if (status == BT_OK) {
         c->seed = bt_request_seed(c->request);
     } else if (status == BT_E_CONTEXT) {

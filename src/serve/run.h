@@ -57,6 +57,7 @@ typedef struct {
     const bt_body      *body;
     const bt_prompts   *prompts;
     bt_serve_metrics   *metrics;
+    uint32_t            queue_wait_s;  /* of bt_server_options */
     const atomic_bool  *stopping;      /* the server gives up on what is in work */
     int                 fd;            /* the client's socket, watched; -1: none */
     bool                keep;          /* collect text, tokens and probabilities */

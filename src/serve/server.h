@@ -31,6 +31,7 @@ typedef struct {
     bt_sampler_options sampling;   /* what requests do not say; bias unused */
     int64_t     n_predict;         /* -1: until the context is full */
     bt_prefill_policy policy;
+    uint32_t    queue_wait_s;      /* who would have to wait longer is told 429; 0: no limit */
 } bt_server_options;
 
 typedef struct {

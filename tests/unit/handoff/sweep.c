@@ -1,7 +1,7 @@
 /* tests/unit/handoff/sweep.c - the router against simulated machines.
  *
  * Machines, link and load have true costs that the router does not see: it learns from noisy
- * samples through the same doors as in the program, and then has to choose in every cell of length,
+ * samples (of prompts up to half as long as the longest it is asked about) through the same doors as in the program, and then has to choose in every cell of length,
  * link rate, depth of the worker's queue and cached part. What a choice costs is not computed with
  * the router's formulas but by walking through the chunks of both sides, one by one.
  *
@@ -113,18 +113,23 @@ static void learn_remote(const world *w, learned *l, double n)
     smooth(&l->lead_ms, p.rows_ms * f);
 }
 
+static void learn_local(const world *w, learned *l, double n)
+{
+    for (double at = 0; at < n; at += 4096) {
+        const double end = n < at + 4096 ? n : at + 4096;
+        bt_fit_put(&l->local, bt_router_steps(end - at, CHUNK), end - at, bt_router_keys(at, end),
+                   prefill_ms(&w->here, at, end) * noise(0.05));
+    }
+}
+
 static void learn(const world *w, learned *l)
 {
-    static const double lengths[] = { 100, 900, 300, 2500, 180, 5000, 70, 1200 };
+    static const double lengths[] = { 100, 900, 300, 2500, 180, 16000, 70, 1200 };
     *l = (learned){ 0 };
     for (int i = 0; i < 24; i++) {
         const double n = lengths[i % 8] * noise(0.3);
         learn_remote(w, l, n);
-        for (double at = 0; at < n; at += CHUNK) {
-            const double part = n - at < CHUNK ? n - at : CHUNK;
-            bt_fit_put(&l->local, 1, part, bt_router_keys(at, at + part),
-                       step_ms(&w->here, at, part) * noise(0.05));
-        }
+        learn_local(w, l, n);
     }
 }
 
@@ -242,11 +247,7 @@ static bool live(life *x, double n)
     if (a.worker >= 0) {
         learn_remote(&x->w, &x->l, n);
     } else {
-        for (double at = 0; at < n; at += CHUNK) {
-            const double part = n - at < CHUNK ? n - at : CHUNK;
-            bt_fit_put(&x->l.local, 1, part, bt_router_keys(at, at + part),
-                       step_ms(&x->w.here, at, part) * noise(0.05));
-        }
+        learn_local(&x->w, &x->l, n);
     }
     return a.worker >= 0;
 }

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Workers that are lost while they prefill: how soon it is seen, what is kept, who else notices.
+
+A killed worker and a wall that refuses are seen at once, a wall that swallows and a pulled cable by
+heartbeat. Local prefill goes on from the last complete chunk, a worker that comes back as another
+process is used again and nothing of the old one is, and each policy does what it says.
+"""
+import argparse
+import re
+import statistics
+import sys
+import threading
+import time
+
+import net_harness as net
+import rig
+sys.path.insert(0, rig.TOOLS)
+from fault_proxy import FaultProxy                                          # noqa: E402
+from streams import Leaver, Streams
+
+CHUNK = 32
+TOKENS = 2500
+LOST_S = 2.0               # four heartbeats
+SLACK_S = 1.0              # for a machine that does other things too
+
+
+class Bench:
+    def __init__(self, baton, models):
+        self.baton = baton
+        self.model = next(iter(net.models_or_skip(models, ["tiny-llama"]).values()))
+        self.other = net.find_models(models, ["tiny-qwen3"]).get("tiny-qwen3")
+        self.plain = net.Server(baton, self.model, "-c", 3 * TOKENS, "-np", 2)
+        self.serial = 0
+        self.known = {}
+
+    def prompt(self, n=TOKENS):
+        self.serial += 1
+        return net.prompt(n, 7000 + self.serial)
+
+    def want(self, tokens):
+        """The answer without a worker."""
+        key = (len(tokens), tokens[0], tokens[-1])
+        if key not in self.known:
+            self.known[key] = net.facts(self.plain.complete(tokens, where="local"))
+        return self.known[key]
+
+    def worker(self, *options, **more):
+        return net.Worker(self.baton, self.model, "-c", 3 * TOKENS, "-t", 1, "--n-prefill-chunk",
+                          CHUNK, *options, **more)
+
+    def server(self, *options, workers, **more):
+        return net.Server(self.baton, self.model, "-c", 6 * TOKENS, "-np", 6, "-t", 1, *options,
+                          workers=workers, **more)
+
+
+class Asked(threading.Thread):
+    """One prompt under way."""
+
+    def __init__(self, server, tokens, **options):
+        super().__init__(daemon=True)
+        self.server, self.tokens, self.options = server, tokens, options
+        self.status = self.answer = self.end = None
+        self.start()
+
+    def run(self):
+        self.status, self.answer = self.server.try_complete(self.tokens, **self.options)
+        self.end = time.monotonic()
+
+
+def wait_rows(server, tokens, least=300):
+    """Until so many rows have come and many are still to come."""
+    def some():
+        w = server.worker()
+        return 0 < w["tokens_in_flight"] < len(tokens) - least
+    net.wait_for("rows", some)
+
+
+def check_kept(told, n):
+    """Local prefill went on where complete chunks ended, not from zero."""
+    net.check(told["fallback"] and told["place"] == "mixed", f"{told}")
+    net.check(told["n_remote"] >= CHUNK and told["n_remote"] % CHUNK == 0, f"{told}")
+    net.check(told["n_local"] == n - told["n_remote"] and told["n_cached"] == 0, f"{told}")
+
+
+# ---- killed ----
+
+def killed(b, times=5):
+    """kill -9: seen in less than a second, by policy `fail` too; other streams go on as before."""
+    listen = f"127.0.0.1:{net.free_port()}"
+    worker = b.worker(listen=listen)
+    server = b.server(workers=[listen])
+    server.wait_ready()
+    seen, during = [], []
+    with Streams(server, 2) as streams:
+        begin = time.monotonic()
+        time.sleep(1.5)
+        windows = [streams.longest(begin + 0.3 * i, begin + 0.3 * (i + 1)) for i in range(5)]
+        for i in range(times):
+            tokens = b.prompt()
+            policy = "fail" if i % 2 == 0 else "fallback"
+            asked = Asked(server, tokens, policy=policy)
+            wait_rows(server, tokens)
+            moment = time.monotonic()
+            worker.kill()
+            net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 5)
+            seen.append(time.monotonic() - moment)
+            asked.join()
+            if policy == "fail":
+                # Nothing is prefilled here meanwhile, so the others must not notice anything.
+                net.check(asked.status in (502, 504), f"{asked.status}: {asked.answer}")
+                net.check(asked.end - moment < 1 + SLACK_S, f"{asked.end - moment:.2f} s")
+                time.sleep(0.3)
+                during.append(streams.longest(moment, moment + 0.3))
+            else:
+                net.check(net.facts(asked.answer) == b.want(tokens), "another answer")
+                check_kept(asked.answer["prefill"], TOKENS)
+            worker = b.worker(listen=listen)
+            server.wait_ready()
+    net.check(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
+    # Both are the longest of a window of the same length; the median of several, because one hiccup
+    # of the machine is longer than a hundred gaps.
+    gap, normal = statistics.median(during), statistics.median(windows)
+    net.check(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
+              f"{normal * 1000:.1f} ms")
+    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return (f"seen after {max(seen) * 1000:.0f} ms at most; longest gap of others "
+            f"{gap * 1000:.1f} ms, else {normal * 1000:.1f} ms")
+
+
+def restarted(b):
+    """Another process at the same address: used again at once, and known to have an empty cache."""
+    listen = f"127.0.0.1:{net.free_port()}"
+    worker = b.worker(listen=listen)
+    server = b.server(workers=[listen])
+    server.wait_ready()
+    tokens = b.prompt()
+    net.check(server.complete(tokens)["prefill"]["place"] == "remote", "not remote")
+    told = server.complete(tokens + net.prompt(100, 1))["prefill"]
+    net.check(told["forecast"]["workers"][0]["n_known"] > TOKENS - 100, f"{told}")
+    asked = Asked(server, b.prompt())
+    wait_rows(server, asked.tokens)
+    worker.kill()
+    worker = b.worker(listen=listen)
+    asked.join()
+    net.check(net.facts(asked.answer) == b.want(asked.tokens), "another answer")
+    server.wait_ready()
+    more = tokens + net.prompt(100, 2)
+    answer = server.complete(more)
+    told = answer["prefill"]
+    net.check(net.facts(answer) == b.want(more), "another answer")
+    net.check(told["place"] == "remote" and told["forecast"]["workers"][0]["n_known"] == 0, f"{told}")
+    state = server.worker()
+    net.check(state["n_connects"] == 2 and state["n_late_frames"] == 0, f"{state}")
+    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+
+
+# ---- lost in silence ----
+
+def cut_off(b, r, how):
+    """`how`() cuts the worker off while rows are on their way; what came of it."""
+    worker = b.worker("--insecure", within=r.worker)
+    server = b.server(workers=[worker.address], within=r.server)
+    server.wait_ready()
+    r.set_rate(6)
+    tokens = b.prompt()
+    asked = Asked(server, tokens)
+    wait_rows(server, tokens)
+    moment = time.monotonic()
+    how()
+    net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 10)
+    seen = time.monotonic() - moment
+    asked.join()
+    net.check(net.facts(asked.answer) == b.want(tokens), f"another answer: {asked.answer['prefill']}")
+    check_kept(asked.answer["prefill"], TOKENS)
+    r.server.unblock()
+    r.worker.unblock()
+    r.server.plug_in()
+    r.set_rate(None)
+    net.wait_for("the worker to be back", lambda: server.worker()["state"] == "ready", 15)
+    told = server.complete(b.prompt(400))["prefill"]
+    net.check(told["place"] == "remote", f"{told}")
+    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return seen, asked.answer["prefill"]["n_remote"]
+
+
+def swallowed(b):
+    seen, kept = with_rig(lambda r: cut_off(b, r, lambda: r.server.block("DROP")))
+    net.check(seen < LOST_S + SLACK_S, f"seen after {seen:.2f} s")
+    return f"seen after {seen:.2f} s, {kept} of {TOKENS} tokens kept"
+
+
+def unplugged(b):
+    seen, kept = with_rig(lambda r: cut_off(b, r, lambda: r.server.unplug()))
+    net.check(seen < LOST_S + SLACK_S, f"seen after {seen:.2f} s")
+    return f"seen after {seen:.2f} s, {kept} of {TOKENS} tokens kept"
+
+
+def refused(b):
+    # The worker's machine answers the server's next packet with a reset.
+    seen, kept = with_rig(lambda r: cut_off(b, r, lambda: r.worker.block("REJECT")))
+    net.check(seen < 1.0, f"seen after {seen:.2f} s")
+    return f"seen after {seen:.2f} s, {kept} of {TOKENS} tokens kept"
+
+
+def with_rig(body):
+    try:
+        r = rig.Rig()
+    except rig.NotAllowed as problem:
+        raise Skipped(str(problem))
+    with r:
+        return body(r)
+
+
+class Skipped(Exception):
+    pass
+
+
+# ---- buffers that are used again ----
+
+def stale_pages(b, rounds=4):
+    """The worker has pages for little more than one prompt, the link is slow, and every second
+    client leaves while its rows are on the way: its pages hold another prompt at once."""
+    n = 300
+    worker = b.worker("-c", str(3 * n), "--n-prefill", "2")
+    with FaultProxy(worker.address, rate_mbit=24) as proxy:
+        server = b.server(workers=[proxy.address])
+        server.wait_ready()
+        problems, done = [], [0, 0]
+        prompts = [b.prompt(n) for _ in range(3)]
+        for tokens in prompts:
+            b.want(tokens)
+
+        def stay():
+            while done[0] < rounds and not problems:
+                tokens = prompts[done[0] % 3]
+                answer = server.complete(tokens)
+                if net.facts(answer) != b.want(tokens) or answer["prefill"]["place"] != "remote":
+                    problems.append(answer["prefill"])
+                done[0] += 1
+
+        def go():
+            while done[0] < rounds and not problems:
+                client = Leaver(server, net.prompt(2 * n, 100 + done[1]))
+                time.sleep(0.02 + 0.02 * (done[1] % 8))
+                client.leave()
+                done[1] += 1
+
+        threads = [threading.Thread(target=stay), threading.Thread(target=go)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        net.check(not problems, f"another prompt's rows: {problems[:1]}")
+        net.check(worker.status()["cancelled"] >= 5, f"{done} {worker.status()}")
+        net.check(server.worker()["n_corrupt"] == 0, f"{server.worker()}")
+        worker.wait_idle()
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return f"{done[0]} remote answers right, {done[1]} clients left meanwhile"
+
+
+# ---- policies ----
+
+def counters(server):
+    p = server.prefill()
+    return (p["n_fallbacks"], p["n_failed"], server.metric("baton_prefill_fallbacks_total"),
+            len(re.findall(r"prefill fallback ", server.text())),
+            len(re.findall(r"prefill failed ", server.text())))
+
+
+def expect_policy(b, server, policy, tokens, asked=None, before=None):
+    """Which counters moved, and that the answer is right or an error with the reason."""
+    before = before or counters(server)
+    asked = asked or Asked(server, tokens, policy=policy)
+    asked.join()
+    moved = [int(y - x) for x, y in zip(before, counters(server))]
+    if policy == "fail":
+        message = asked.answer["error"]["message"]
+        net.check(asked.status in (502, 504), f"{asked.status}: {asked.answer}")
+        net.check(moved[0] == 0 and moved[1] == 1 and moved[4] == 1, f"{policy}: {moved}")
+        return message
+    told = asked.answer["prefill"]
+    net.check(asked.status == 200 and net.facts(asked.answer) == b.want(tokens), f"{told}")
+    net.check(told["fallback"] and told["reason"], f"{told}")
+    net.check(moved[:4] == [1, 0, 1, 1], f"{policy}: {moved}")
+    return told["reason"]
+
+
+def policies(b):
+    """Absent, refusing and dying workers, per request and by the server's option."""
+    listen = f"127.0.0.1:{net.free_port()}"
+    server = b.server(workers=[listen])
+    strict = b.server("--prefill-policy", "fail", workers=[listen])
+    for policy in ("fallback", "fail"):
+        reason = expect_policy(b, server, policy, b.prompt(300))
+        net.check("no worker is ready" in reason and listen in reason, reason)
+    net.wait_for("a reason", lambda: strict.worker()["reason"])
+    status, answer = strict.try_complete(b.prompt(300), policy=None)
+    net.check(status in (502, 504) and "no worker is ready" in answer["error"]["message"],
+              f"{status} {answer}")
+    status, answer = strict.try_complete(b.prompt(300), policy="fallback")
+    net.check(status == 200 and answer["prefill"]["fallback"], f"{status} {answer}")
+    # What is kept here by decision is no fallback, whatever the policy.
+    status, answer = strict.try_complete(b.prompt(20), where="auto", policy="fail")
+    net.check(status == 200 and not answer["prefill"]["fallback"], f"{status} {answer}")
+    if b.other:
+        worker = net.Worker(b.baton, b.other, "-c", TOKENS, listen=listen)
+        net.wait_for("refusal", lambda: server.worker()["state"] == "refused")
+        for policy in ("fallback", "fail"):
+            reason = expect_policy(b, server, policy, b.prompt(300))
+            net.check("geometry" in reason, reason)
+        worker.end()
+    for policy in ("fallback", "fail"):
+        worker = b.worker(listen=listen)
+        net.wait_for("the worker", lambda: server.worker()["state"] == "ready", 15)
+        before = counters(server)
+        asked = Asked(server, b.prompt(), policy=policy)
+        wait_rows(server, asked.tokens)
+        worker.kill()
+        reason = expect_policy(b, server, policy, asked.tokens, asked, before)
+        net.check(re.search(r"gave \d+ of \d+ tokens, then: ", reason), reason)
+    net.check(server.end() == 0 and strict.end() == 0, "an end was not orderly")
+
+
+CASES = [killed, restarted, swallowed, unplugged, refused, stale_pages, policies]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("models")
+    parser.add_argument("--only")
+    parser.add_argument("--times", type=int, default=1, help="run all so often")
+    o = parser.parse_args()
+    b = Bench(o.baton, o.models)
+    failed = []
+    for case in CASES * o.times:
+        if o.only and case.__name__ != o.only:
+            continue
+        begin = time.monotonic()
+        try:
+            print(f"{case.__name__}: {case(b) or 'ok'} ({time.monotonic() - begin:.1f} s)",
+                  flush=True)
+        except Skipped as why:
+            print(f"{case.__name__}: skipped: {why}", flush=True)
+        except net.Failed as problem:
+            failed.append(case.__name__)
+            print(f"{case.__name__}: FAILED: {problem}", flush=True)
+    net.check(not failed, f"{', '.join(failed)}")
+    return f"{len(CASES)} cases"
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))

@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""Where prompts go: the faster place, a change of the link, deltas, several workers, other roles.
+
+The numbers of the choice (95 % of the cells right, at worst 10 % slower) are held against simulated
+machines in tests/unit/handoff/sweep.c; here real processes show that what is measured and predicted
+leads to the faster place wherever one of them is clearly faster.
+"""
+import argparse
+import os
+import statistics
+import sys
+import threading
+import time
+
+import net_harness as net
+import rig
+sys.path.insert(0, rig.TOOLS)
+from fault_proxy import FaultProxy                                          # noqa: E402
+from losses import Asked, Bench                                             # noqa: E402
+from streams import Leaver                                                  # noqa: E402
+
+CLEAR = 1.6                # a place that much slower must not be chosen
+TOKENS = 2000
+
+
+def total_ms(server, b, n, where):
+    """Median time of a prompt there."""
+    return statistics.median(server.complete(b.prompt(n), where=where)["prefill"]["total_ms"]
+                             for _ in range(3))
+
+
+def place(server, tokens, **options):
+    told = server.complete(tokens, where="auto", n_predict=1, **options)["prefill"]
+    return ("remote" if told["worker"] else "local"), told
+
+
+# ---- the faster place ----
+
+def settle(server, b, n=8):
+    """Prompts of several lengths on both sides, from which costs are learned."""
+    for i in range(n):
+        for where in ("remote", "local"):
+            server.complete(b.prompt((150, 600, TOKENS)[i % 3]), where=where, n_predict=1)
+
+
+def slow_server(b, proxy, *options):
+    """One that prefills slower than the worker: token by token."""
+    server = b.server("-c", 8 * TOKENS, "-ub", 1, *options, workers=[proxy.address])
+    server.wait_ready()
+    return server
+
+
+def choices(b):
+    """Lengths, link rates and a worker's queue: nowhere the clearly slower place."""
+    worker = b.worker("--n-prefill", 2, "--link-buffer", 262144)
+    rows, wrong = [], []
+    with FaultProxy(worker.address) as proxy:
+        server = slow_server(b, proxy)
+        for rate in (0, 30):
+            proxy.set_rate(rate)
+            settle(server, b, 6)
+            for n in (100, 600, TOKENS):
+                here, there = (total_ms(server, b, n, w) for w in ("local", "remote"))
+                chosen, told = place(server, b.prompt(n))
+                rows.append(f"{n} tokens, {rate or 'no'} Mbit/s limit: {here:.0f} ms here, "
+                            f"{there:.0f} there, {chosen}")
+                taken, other = (there, here) if chosen == "remote" else (here, there)
+                f = told["forecast"]
+                net.check(f["local_ms"] > 0 and f["workers"][0]["ms"] > 0, f"{told}")
+                if taken > CLEAR * other and "not been measured" not in told["reason"]:
+                    wrong.append(f"{rows[-1]}: {told['reason']}")
+        proxy.set_rate(0)
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.check(not wrong, "; ".join(wrong))
+    return "; ".join(rows)
+
+
+def queue_counts(b):
+    """Work in line on the worker makes the same prompt stay here."""
+    worker = b.worker("--n-prefill", 2, "--link-buffer", 262144)
+    with FaultProxy(worker.address) as proxy:
+        server = slow_server(b, proxy, "--n-prefill", 2)
+        settle(server, b)
+        n = 600
+        before, told = place(server, b.prompt(n))
+        proxy.set_rate(3)
+        others = [Leaver(server, b.prompt(TOKENS)) for _ in range(2)]
+        net.wait_for("a queue", lambda: server.worker()["tokens_in_flight"] > TOKENS)
+        behind, told_behind = place(server, b.prompt(n))
+        for o in others:
+            o.leave()
+        forecast, then = (t["forecast"]["workers"][0] for t in (told, told_behind))
+        net.check(then["tokens_ahead"] > forecast["tokens_ahead"] + n, f"{forecast} {then}")
+        net.check(then["ms"] > forecast["ms"] and behind == "local", f"{told_behind}")
+        proxy.set_rate(0)
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return f"idle: {before}, {forecast['ms']:.0f} ms; behind others: {behind}, {then['ms']:.0f} ms"
+
+
+def adaptation(b):
+    """The rate of the link changes while the server runs: the mind follows, and does not flap."""
+    worker = b.worker("--link-buffer", 262144)
+    with FaultProxy(worker.address) as proxy:
+        server = slow_server(b, proxy)
+        settle(server, b)
+
+        def row(n):
+            """Places of so many prompts, and which of them were probes."""
+            told = [place(server, b.prompt(TOKENS))[0] for _ in range(n)]
+            probes = [d["probe"] for d in server.prefill()["decisions"][:n]][::-1]
+            return list(zip(told, probes))
+
+        def until(wanted, most):
+            for i in range(most):
+                if row(1)[0] == (wanted, False):
+                    return i
+            raise net.Failed(f"not {wanted} after {most} prompts: "
+                             f"{server.prefill()['decisions'][:3]}")
+
+        until("remote", 12)
+        flips = [sum(p == "local" for p, probe in row(10))]
+        proxy.set_rate(20)
+        down = until("local", 6)
+        flips.append(sum(p == "remote" and not probe for p, probe in row(10)))
+        proxy.set_rate(0)
+        up = until("remote", 40)
+        flips.append(sum(p == "local" for p, probe in row(10)))
+        net.check(max(flips) <= 1, f"flaps: {flips} of 10 each")
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return f"to local after {down} prompts, back after {up}; other way in ten each: {flips}"
+
+
+# ---- deltas ----
+
+def delta(b):
+    """Turn 2 with 95 % cached: on the wire are the rows that the server lacks, and little else."""
+    worker = b.worker()
+    with FaultProxy(worker.address) as proxy:
+        server = b.server("--prefill-min-tokens", 100, workers=[proxy.address])
+        server.wait_ready()
+
+        def down():
+            return proxy.status()["connections"][-1]["down"]
+
+        begin = down()
+        first = server.complete(b.prompt(TOKENS), cache=True, where="auto")
+        told = first["prefill"]
+        row = told["bytes"] / told["n_remote"]
+        whole = down() - begin
+        net.check(told["place"] == "remote" and whole >= told["bytes"], f"{told}")
+        tokens = b.prompt(TOKENS)
+        server.complete(tokens, cache=True, where="auto")
+        begin = down()
+        second = server.complete(tokens + net.prompt(110, 5), cache=True, where="auto")
+        moved, told = down() - begin, second["prefill"]
+        net.check(net.facts(second) == b.want(tokens + net.prompt(110, 5)), "another answer")
+        net.check(told["place"] == "remote" and told["n_cached"] >= 0.94 * TOKENS, f"{told}")
+        net.check(told["bytes"] == told["n_remote"] * row and told["n_remote"] < 150, f"{told}")
+        # Frames' headers and heartbeats: in proportion, and a fixed part.
+        net.check(moved <= 1.15 * told["bytes"] + 4000, f"{moved} bytes on the wire for {told}")
+        # Much is cached, but the new part is long: to the worker again, which has the rest too.
+        third = server.complete(tokens + net.prompt(1500, 6), cache=True, where="auto")
+        told = third["prefill"]
+        net.check(net.facts(third) == b.want(tokens + net.prompt(1500, 6)), "another answer")
+        net.check(told["place"] == "remote" and told["n_cached"] > 0.9 * TOKENS, f"{told}")
+        net.check(told["forecast"]["workers"][0]["n_known"] > 0.9 * TOKENS, f"{told}")
+        # And a short one stays.
+        fourth = server.complete(tokens + net.prompt(40, 7), cache=True, where="auto")["prefill"]
+        net.check(fourth["place"] in ("local", "cache") and not fourth["fallback"], f"{fourth}")
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return f"{whole} bytes for turn 1, {moved} for turn 2"
+
+
+# ---- several prompts, several workers ----
+
+def balance(b):
+    """Two workers: a prompt goes where less work is in line, not where fewer prompts are."""
+    room = ["-c", 10 * TOKENS]
+    workers = [b.worker(*room, "--link-buffer", 65536) for _ in range(2)]
+    proxies = [FaultProxy(w.address) for w in workers]
+    server = b.server(*room, "-np", 12, workers=[p.address for p in proxies])
+    server.wait_ready(2)
+    for i in range(8):                 # both are measured
+        server.complete(b.prompt((300, TOKENS)[i % 2]), where="remote", n_predict=1)
+    for p in proxies:
+        p.set_rate(2)
+    long_one = Leaver(server, b.prompt(TOKENS))
+    net.wait_for("the long one", lambda: any(server.worker(i)["n_in_flight"] for i in (0, 1)))
+    has_long = 0 if server.worker(0)["n_in_flight"] else 1
+    few = [server.worker(i)["n_in_flight"] for i in (0, 1)]
+    # Two short ones to the other: it has more prompts, but less work.
+    short = [Leaver(server, b.prompt(300)) for _ in range(1)]
+    net.wait_for("the short one", lambda: server.worker(1 - has_long)["n_in_flight"] == 1)
+    short.append(Leaver(server, b.prompt(300)))
+    net.wait_for("two short ones", lambda: server.worker(1 - has_long)["n_in_flight"] +
+                 server.worker(has_long)["n_in_flight"] == 3)
+    counts = [server.worker(i)["n_in_flight"] for i in (0, 1)]
+    loads = [server.worker(i)["tokens_in_flight"] for i in (0, 1)]
+    Leaver(server, b.prompt(TOKENS))
+    net.wait_for("the next long one", lambda: sum(server.worker(i)["n_in_flight"] for i in (0, 1))
+                 == 4)
+    went = 0 if server.worker(0)["n_in_flight"] > counts[0] else 1
+    net.check(went != has_long, f"long on {has_long}, counts {few} then {counts}, tokens {loads}")
+    for p in proxies:
+        p.set_rate(0)
+    server.wait_idle(60)
+    net.check(server.end() == 0 and all(w.end() == 0 for w in workers), "an end was not orderly")
+    for p in proxies:
+        p.close()
+    return f"prompts {counts}, tokens {loads}: the next long one went to {went}"
+
+
+def fairness(b):
+    """A short prompt behind more long ones than there are slots does not wait for one to end, and
+    a long one among ever new short ones is not held up for ever."""
+    room = ["-c", 14 * TOKENS]
+    worker = b.worker(*room, "--n-prefill", 2)
+    server = b.server(*room, "-np", 12, workers=[worker.address])
+    server.wait_ready()
+    alone_long = total_ms(server, b, 2 * TOKENS, "remote")
+    alone_short = total_ms(server, b, 64, "remote")
+    ends = {}
+
+    def client(i):
+        server.complete(net.prompt(2 * TOKENS, 300 + i), n_predict=1)
+        ends[i] = time.monotonic()
+
+    clients = [threading.Thread(target=client, args=(i,)) for i in range(4)]
+    for c in clients:
+        c.start()
+    net.wait_for("four long ones", lambda: (lambda w: w["n_in_flight"] + w["n_waiting"] >= 3)
+                 (server.worker()))
+    behind = server.complete(b.prompt(64), n_predict=1)["prefill"]["total_ms"]
+    short_end = time.monotonic()
+    for c in clients:
+        c.join()
+    first = sum(end < short_end for end in ends.values())
+    net.check(first <= 1, f"the short one waited for {first} of four long ones")
+    net.check(behind < alone_long + 10 * alone_short, f"{behind:.0f} ms behind, {alone_short:.0f} "
+              f"alone, {alone_long:.0f} for a long one")
+    stop = threading.Event()
+
+    def flow(k):
+        i = 0
+        while not stop.is_set():
+            i += 1
+            server.complete(net.prompt(100, 1000 * k + i), n_predict=1)
+
+    flows = [threading.Thread(target=flow, args=(k,)) for k in range(1, 5)]
+    for f in flows:
+        f.start()
+    beside = [server.complete(b.prompt(2 * TOKENS), n_predict=1)["prefill"]["total_ms"]
+              for _ in range(2)]
+    stop.set()
+    for f in flows:
+        f.join()
+    # It is overtaken at most by as much work as it is itself; the rest is for two cores that run
+    # both processes and five clients.
+    net.check(min(beside) < 6 * alone_long, f"{beside} beside short ones, {alone_long:.0f} alone")
+    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return (f"short: {alone_short:.0f} ms alone, {behind:.0f} behind four long ones; long: "
+            f"{alone_long:.0f} ms alone, {min(beside):.0f} beside a flow of short ones")
+
+
+# ---- full ----
+
+def full_pool(b):
+    """The server's pages are taken: no prompt goes out that has no pages here, later ones are told
+    429 and when to come back, those that were taken get their answers."""
+    n = 400
+    worker = b.worker()
+    server = net.Server(b.baton, b.model, "-c", 1024, "-np", 8, "-t", 1, "--queue", 64,
+                        "--queue-wait", 1, workers=[worker.address])
+    server.wait_ready()
+    for i in range(3):
+        server.complete(b.prompt(n), n_predict=400)
+    got, most, stop = [], [0], threading.Event()
+
+    def client(i):
+        begin = time.monotonic()
+        body = {"prompt": net.prompt(n, 60 + i), "n_predict": 400, "temperature": 0,
+                "ignore_eos": True, "cache_prompt": False, "prefill": {"where": "remote"}}
+        status, headers, answer = request_with_headers(server, body)
+        got.append((status, headers, answer, time.monotonic() - begin))
+
+    def watch():
+        while not stop.is_set():
+            most[0] = max(most[0], server.worker()["n_in_flight"] + server.worker()["n_waiting"])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    clients = [threading.Thread(target=client, args=(i,)) for i in range(40)]
+    for c in clients:
+        c.start()
+        time.sleep(0.005)
+    for c in clients:
+        c.join()
+    stop.set()
+    watcher.join()
+    done = [g for g in got if g[0] == 200]
+    told = [g for g in got if g[0] == 429]
+    net.check(len(done) + len(told) == 40 and len(told) >= 5 and len(done) >= 4,
+              f"{len(done)} answered, {len(told)} told 429, {[g[0] for g in got]}")
+    net.check(all(int(h["Retry-After"]) >= 1 for _, h, _, _ in told), f"{told[:1]}")
+    slowest = statistics.median(t for _, _, _, t in told)
+    net.check(slowest < 0.5, f"a refusal took {slowest:.2f} s")
+    net.check(most[0] <= 3, f"{most[0]} prompts were out, with pages for two or three")
+    server.wait_idle()
+    net.check(server.worker()["n_corrupt"] == 0 and server.worker()["n_lost"] == 0, "lost")
+    tokens = b.prompt(n)
+    net.check(net.facts(server.complete(tokens)) == b.want(tokens), "another answer afterwards")
+    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return (f"{len(done)} answered, {len(told)} told 429 after {slowest * 1000:.0f} ms, at most "
+            f"{most[0]} prompts out")
+
+
+def request_with_headers(server, body):
+    import http.client
+    import json
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    connection.request("POST", "/completion", json.dumps(body),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    return response.status, dict(response.getheaders()), data
+
+
+# ---- roles ----
+
+def list_changes(b):
+    """--prefill-device-file: workers come and go without a restart."""
+    path = os.path.join(os.path.dirname(b.plain.log), "workers")
+    workers = [b.worker() for _ in range(2)]
+
+    def write(text):
+        with open(path + ".new", "w") as f:
+            f.write(text)
+        os.rename(path + ".new", path)
+
+    write("# nobody yet\n")
+    server = b.server("--prefill-device-file", path, "--prefill-min-tokens", 1, workers=[])
+    told = server.complete(b.prompt(200), where="auto")["prefill"]
+    net.check(told["place"] == "local" and "list of workers is empty" in told["reason"], f"{told}")
+    write(f"{workers[0].address}  # the first\n")
+    server.wait_ready()
+    told = server.complete(b.prompt(200), where="auto")["prefill"]
+    net.check(told["worker"] == workers[0].address, f"{told}")
+    write(f"{workers[0].address}\n{workers[1].address}\n")
+    server.wait_ready(2)
+    # One leaves while it works: it finishes.
+    asked = Asked(server, b.prompt(), policy="fail")
+    net.wait_for("a prompt in work", lambda: any(server.worker(i)["n_in_flight"] for i in (0, 1)))
+    busy = 0 if server.worker(0)["n_in_flight"] else 1
+    write(f"{workers[1 - busy].address}\n")
+    asked.join()
+    net.check(asked.status == 200 and asked.answer["prefill"]["worker"] == workers[busy].address,
+              f"{asked.status} {asked.answer}")
+    net.wait_for("one worker", lambda: server.prefill()["n_workers"] == 1)
+    told = server.complete(b.prompt(200), where="auto")["prefill"]
+    net.check(told["worker"] == workers[1 - busy].address, f"{told}")
+    write("this is no address\n")
+    net.wait_for("a warning", lambda: "workers unchanged" in server.text())
+    net.check(server.prefill()["n_workers"] == 1, f"{server.prefill()}")
+    write("")
+    net.wait_for("no worker", lambda: server.prefill()["n_workers"] == 0)
+    told = server.complete(b.prompt(200), where="auto")["prefill"]
+    net.check(told["place"] == "local" and told["fallback"], f"{told}")
+    os.unlink(path)
+    net.check(server.end() == 0 and all(w.end() == 0 for w in workers), "an end was not orderly")
+
+
+def both_roles(b):
+    """Two servers that prefill for each other; one leaves, the other goes on alone."""
+    ports = [net.free_port() for _ in range(2)]
+    servers = [b.server("--prefill-listen", f"127.0.0.1:{ports[i]}", "--n-prefill-chunk", 32,
+                        workers=[f"127.0.0.1:{ports[1 - i]}"]) for i in range(2)]
+    for s in servers:
+        s.wait_ready()
+    problems = []
+
+    def client(s, k):
+        for i in range(4):
+            tokens = net.prompt(700, 100 * k + i)
+            answer = s.complete(tokens)
+            if net.facts(answer) != b.want(tokens) or answer["prefill"]["place"] != "remote":
+                problems.append(answer["prefill"])
+
+    clients = [threading.Thread(target=client, args=(servers[k % 2], k)) for k in range(4)]
+    for c in clients:
+        c.start()
+    for c in clients:
+        c.join()
+    net.check(not problems, f"{problems[:2]}")
+    asked = Asked(servers[0], b.prompt(), policy="fail")
+    net.wait_for("a prompt in work", lambda: servers[0].worker()["n_in_flight"])
+    net.check(servers[1].end() == 0, "an end was not orderly")       # finishes it first
+    asked.join()
+    net.check(asked.status == 200 and net.facts(asked.answer) == b.want(asked.tokens),
+              f"{asked.status} {asked.answer}")
+    tokens = b.prompt(300)
+    answer = servers[0].complete(tokens)
+    net.check(net.facts(answer) == b.want(tokens) and answer["prefill"]["fallback"],
+              f"{answer['prefill']}")
+    net.check(servers[0].end() == 0, "an end was not orderly")
+
+
+CASES = [choices, queue_counts, adaptation, delta, balance, fairness, full_pool, list_changes,
+         both_roles]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("baton")
+    parser.add_argument("models")
+    parser.add_argument("--only")
+    parser.add_argument("--times", type=int, default=1, help="run all so often")
+    o = parser.parse_args()
+    b = Bench(o.baton, o.models)
+    failed = []
+    for case in CASES * o.times:
+        if o.only and case.__name__ != o.only:
+            continue
+        begin = time.monotonic()
+        try:
+            print(f"{case.__name__}: {case(b) or 'ok'} ({time.monotonic() - begin:.1f} s)",
+                  flush=True)
+        except net.Failed as problem:
+            failed.append(case.__name__)
+            print(f"{case.__name__}: FAILED: {problem}", flush=True)
+    net.check(not failed, f"{', '.join(failed)}")
+    return f"{len(CASES)} cases"
+
+
+if __name__ == "__main__":
+    sys.exit(net.run(main))
