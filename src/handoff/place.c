@@ -269,8 +269,8 @@ static void cancel(void *context, uint64_t ticket)
     (void)pthread_mutex_unlock(&p->lock);
 }
 
-/* Steps that follow one another in a prompt are one sample: a prompt's last steps all stand deep, and
- * by themselves would tell nothing of what depth costs. */
+/* Steps that follow one another in a prompt are one sample: a prompt's last steps all stand deep,
+ * and by themselves would tell nothing of what depth costs. */
 static void measured(void *context, uint32_t position, uint32_t n_tokens, double ms)
 {
     bt_prefill *p = context;

@@ -1,7 +1,8 @@
 /* tests/unit/handoff/sweep.c - the router against simulated machines.
  *
  * Machines, link and load have true costs that the router does not see: it learns from noisy
- * samples (of prompts up to half as long as the longest it is asked about) through the same doors as in the program, and then has to choose in every cell of length,
+ * samples, of prompts up to half as long as the longest it is asked about, through the same doors
+ * as in the program, and then has to choose in every cell of length,
  * link rate, depth of the worker's queue and cached part. What a choice costs is not computed with
  * the router's formulas but by walking through the chunks of both sides, one by one.
  *
