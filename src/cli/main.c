@@ -7,6 +7,7 @@
 static const bt_verb *const verbs[] = {
     &bt_verb_serve, &bt_verb_worker,   &bt_verb_run,
     &bt_verb_doctor, &bt_verb_inspect, &bt_verb_tokenize, &bt_verb_logits,
+    &bt_verb_bench,
 };
 
 static void print_usage(FILE *to)

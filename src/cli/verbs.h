@@ -49,7 +49,7 @@ typedef struct {
 } bt_verb;
 
 extern const bt_verb bt_verb_serve, bt_verb_worker, bt_verb_run, bt_verb_inspect, bt_verb_tokenize,
-        bt_verb_logits, bt_verb_doctor;
+        bt_verb_logits, bt_verb_doctor, bt_verb_bench;
 
 /* Parses argv (without program and verb), runs the verb, returns the exit code. */
 int bt_verb_main(const bt_verb *verb, int argc, char **argv);

@@ -1,0 +1,117 @@
+/* baton bench handoff - how much of a handoff hides behind computing, on links of known speed.
+ *
+ * Namespaces, shaped links, processes, HTTP and plots are the work of a script, and of the same rig
+ * that the tests stand on: bench/handoff.py. This verb finds it, tells it which program to measure
+ * and hands over the options, so that there is one door and one help. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/verbs.h"
+
+#ifndef BATON_BENCH_DIR
+#define BATON_BENCH_DIR "bench"
+#endif
+#ifndef BATON_PYTHON
+#define BATON_PYTHON "python3"
+#endif
+
+typedef struct {
+    const char *folder, *python, *out;
+    const char *model, *parts, *ratios, *round_trips, *prompts, *repeat, *rate;
+    bool        full;
+} options;
+
+static const options defaults = { .folder = BATON_BENCH_DIR, .python = BATON_PYTHON };
+
+#define AT(field) offsetof(options, field)
+
+static const bt_option table[] = {
+    { "What", "--full", NULL, NULL, BT_OPT_FLAG, AT(full),
+      "all of the table, about half an hour (default: a subset, about two minutes)", false },
+    { "What", "--part", "NAME[,...]", NULL, BT_OPT_TEXT, AT(parts),
+      "table, hybrid, goodput, cpu, gap (default: all)", false },
+    { "What", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
+      "dense model (default: the cached one of `make demo`, else a random one)", false },
+    { "Table", "--r", "X[,...]", NULL, BT_OPT_TEXT, AT(ratios),
+      "load ratios: bytes computed in a second over what the link carries", false },
+    { "Table", "--round-trips", "MS[,...]", NULL, BT_OPT_TEXT, AT(round_trips),
+      "round trips", false },
+    { "Table", "--prompts", "N[,...]", NULL, BT_OPT_TEXT, AT(prompts),
+      "tokens that are handed over", false },
+    { "Table", "--repeat", "N", NULL, BT_OPT_TEXT, AT(repeat),
+      "prompts per cell, half as many of long ones", false },
+    { "Table", "--rate", "N", NULL, BT_OPT_TEXT, AT(rate),
+      "tokens a second of the worker at most (default: as fast as it goes)", false },
+    { "Where", "--out", "DIR", NULL, BT_OPT_TEXT, AT(out),
+      "for handoff.md, handoff.json, handoff.svg (default: bench-handoff-DATE)", false },
+    { "Where", "--bench-dir", "DIR", "BENCH_DIR", BT_OPT_TEXT, AT(folder),
+      "where handoff.py is (default: that of the source tree this was built from)", false },
+    { "Where", "--python", "FILE", "PYTHON", BT_OPT_TEXT, AT(python),
+      "Python 3 with numpy (default: the one found when this was built)", false },
+    { 0 }
+};
+
+enum { WORDS_MAX = 32 };
+
+typedef struct {
+    const char *words[WORDS_MAX];
+    size_t      n;
+} command;
+
+static void add(command *c, const char *name, const char *value)
+{
+    if (value) {
+        c->words[c->n++] = name;
+        c->words[c->n++] = value;
+    }
+}
+
+static int run(const void *given, int n_rest, char **rest)
+{
+    const options *o = given;
+    char script[1024], self[1024];
+    if (n_rest != 1 || strcmp(rest[0], "handoff") != 0) {
+        return bt_cli_usage_error("baton bench measures one thing so far: baton bench handoff");
+    }
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) {
+        return bt_cli_say_error("this measurement needs Linux: network namespaces and /proc");
+    }
+    self[n] = '\0';
+    if (snprintf(script, sizeof script, "%s/handoff.py", o->folder) >= (int)sizeof script ||
+        access(script, R_OK) != 0) {
+        return bt_cli_say_error("%s cannot be read (%s): name the folder bench of the source tree "
+                                "by --bench-dir", script, strerror(errno));
+    }
+    command c = { .words = { o->python, script }, .n = 2 };
+    add(&c, "--baton", self);
+    add(&c, "--model", o->model);
+    add(&c, "--part", o->parts);
+    add(&c, "--r", o->ratios);
+    add(&c, "--round-trips", o->round_trips);
+    add(&c, "--prompts", o->prompts);
+    add(&c, "--repeat", o->repeat);
+    add(&c, "--rate", o->rate);
+    add(&c, "--out", o->out);
+    if (o->full) {
+        c.words[c.n++] = "--full";
+    }
+    char *argv[WORDS_MAX + 1];
+    memcpy(argv, c.words, c.n * sizeof *argv);     /* exec does not write to them */
+    argv[c.n] = NULL;
+    execvp(argv[0], argv);
+    return bt_cli_say_error("%s cannot be started: %s", o->python, strerror(errno));
+}
+
+const bt_verb bt_verb_bench = {
+    .name = "bench",
+    .summary = "measures the handoff on shaped links (Linux, root)",
+    .usage = "baton bench handoff [--full] [options]",
+    .example = "baton bench handoff --part table --r 0.5,2 --prompts 2048",
+    .options_size = sizeof(options),
+    .defaults = &defaults,
+    .tables = { table },
+    .run = run,
+};
