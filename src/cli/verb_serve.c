@@ -122,22 +122,22 @@ static bool catch_signals(void)
            sigaction(SIGINT, &action, NULL) == 0;
 }
 
-/* Waits for the next one. */
+static bool has_news(int timeout_ms)
+{
+    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
+    return poll(&p, 1, timeout_ms) > 0;
+}
+
+/* Waits for the next one in poll(), which comes back for a signal; a read would be taken up again. */
 static char next_news(void)
 {
     char byte = 0;
     ssize_t n;
     do {
-        n = read(signal_pipe[0], &byte, 1);
-    } while (n < 0 && errno == EINTR);
+        n = has_news(-1) ? read(signal_pipe[0], &byte, 1) : -1;
+    } while (n < 0);
     BT_ASSERT(n == 1);
     return byte;
-}
-
-static bool has_news(int timeout_ms)
-{
-    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
-    return poll(&p, 1, timeout_ms) > 0;
 }
 
 /* ---- what is loaded ---- */
