@@ -128,7 +128,7 @@ static bool has_news(int timeout_ms)
     return poll(&p, 1, timeout_ms) > 0;
 }
 
-/* Waits for the next one in poll(), which comes back for a signal; a read would be taken up again. */
+/* Waits for the next one in poll(), which comes back for a signal; a read would go on waiting. */
 static char next_news(void)
 {
     char byte = 0;
