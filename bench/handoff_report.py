@@ -131,10 +131,11 @@ def svg(rows):
     for i, (model, tokens) in enumerate(panels):
         out += panel(rows, model, tokens, i % columns * WIDTH, i // columns * HEIGHT)
     x = LEFT
-    for name, words in (("push", "pushed"), ("bulk", "all at the end"), ("floor", "floor")):
+    for name, words in (("push", "time to the first token, pushed"), ("bulk", "all at the end"),
+                        ("floor", "floor")):
         out.append(f'<rect x="{x}" y="{height - 26}" width="14" height="4" fill="{COLOURS[name]}"/>'
-                   f'<text x="{x + 20}" y="{height - 20}">{words}: time to the first token</text>')
-        x += 260
+                   f'<text x="{x + 20}" y="{height - 20}">{words}</text>')
+        x += 30 + 8 * len(words)
     return "\n".join(out + ["</svg>", ""])
 
 

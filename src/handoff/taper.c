@@ -10,6 +10,8 @@
 /* Less than this is below what the model knows, and not worth another step. */
 static const double WORTH_MS = 0.5;
 
+enum { CHUNKS_MAX = 64 };              /* that are planned at once */
+
 /* ---- the model: one machine computes, one link sends ---- */
 
 static uint32_t last_max(const bt_taper *t)
@@ -122,20 +124,33 @@ static double judged_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts
             bt_taper_ms(&fast, cuts, n_cuts)) / 3;
 }
 
-uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+/* The end of a long prompt is planned as if it began CHUNKS_MAX chunks before it, so that planning
+ * takes about a millisecond whatever is asked. */
+static bt_taper end_of(const bt_taper *t)
 {
+    bt_taper end = *t;
+    if ((t->end - t->first) / t->chunk >= CHUNKS_MAX) {
+        end.first = t->end - CHUNKS_MAX * t->chunk;
+    }
+    return end;
+}
+
+uint32_t bt_taper_plan(const bt_taper *whole, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+{
+    BT_ASSERT(whole->chunk > 0 && whole->n_layers > 0 && whole->first <= whole->end);
+    const bt_taper part = end_of(whole), *t = &part;
     const uint32_t begins[] = { 0, 32, 128 };
+    const size_t n_begins = t->first == whole->first ? BT_LEN(begins) : 1;
     const uint32_t cover = covering(t);
     const uint32_t lasts[] = { 0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512,
                                cover / 4, cover / 2, cover * 3 / 4, cover,
                                longer(t, cover, 8), longer(t, cover, 4), longer(t, cover, 2) };
-    BT_ASSERT(t->chunk > 0 && t->n_layers > 0 && t->first <= t->end);
     if (!(t->token_ms > 0) || !(t->bytes_per_ms > 0) || t->token_bytes == 0) {
         return 0;
     }
     double best = judged_ms(t, NULL, 0) - WORTH_MS;
     uint32_t n_best = 0;
-    for (size_t b = 0; b < BT_LEN(begins); b++) {
+    for (size_t b = 0; b < n_begins; b++) {
         for (size_t i = 0; i < BT_LEN(lasts); i++) {
             uint32_t cuts[BT_TAPER_CUTS_MAX];
             const uint32_t n = cut(t, begins[b], lasts[i], cuts);

@@ -542,6 +542,33 @@ static void bad_prompts_are_answered_on_their_stream(void **state)
     assert_int_equal(f.stream, 10);
 }
 
+/* W-52: a form or an order that is not known, or that this model's rows cannot have. */
+static void rows_in_unknown_forms_are_refused_on_their_stream(void **state)
+{
+    caller *x = *state;
+    bt_frame f;
+    const struct { uint32_t codec, order; } asked[] = {
+        { BT_ROWS_CODEC_COUNT, 0 }, { UINT32_MAX, 0 }, { 0, BT_ROWS_ORDER_COUNT },
+        { 0, UINT32_MAX }, { BT_ROWS_Q8_0, 0 },     /* rows of the fake have too few values */
+    };
+    for (uint32_t i = 0; i < BT_LEN(asked); i++) {
+        SEND(x->link, PREFILL, prefill, i + 1, .nonce = 1, .epoch = x->welcome.epoch,
+             .n_tokens = 9, .position_end = 9, .credit = 1 << 20, .codec = asked[i].codec,
+             .order = asked[i].order);
+        assert_int_equal(error_on(x, i + 1), BT_E_UNSUPPORTED);
+    }
+    /* Whatever the server says about the link, the rows are the same. */
+    for (uint32_t order = 0; order < BT_ROWS_ORDER_COUNT; order++) {
+        const uint32_t stream = 10 + order;
+        SEND(x->link, PREFILL, prefill, stream, .nonce = 1, .epoch = x->welcome.epoch,
+             .n_tokens = 10, .position_end = 10, .credit = 1 << 20, .order = order,
+             .link_rate = order % 2 ? UINT64_MAX : 1);
+        send_ids(x, stream, 0, 10, 900 + order);
+        assert_true(receive(x->link, BT_WIRE_COMMIT, &f));
+        assert_int_equal(f.stream, stream);
+    }
+}
+
 static void too_many_streams_is_full(void **state)
 {
     caller *x = *state;
@@ -689,6 +716,7 @@ int main(void)
         WORKER_LIES(bad_welcome_is_refused),
         WORKER_LIES(late_rows_of_a_cancelled_prompt_are_dropped),
         SERVER_LIES(bad_prompts_are_answered_on_their_stream),
+        SERVER_LIES(rows_in_unknown_forms_are_refused_on_their_stream),
         SERVER_LIES(too_many_streams_is_full),
         SERVER_LIES(credit_is_never_overdrawn),
         SERVER_LIES(lies_that_end_the_connection_there),

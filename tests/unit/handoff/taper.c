@@ -151,6 +151,22 @@ static void rows_and_states_in_different_layers(void **state)
     }
 }
 
+/* Chunks of one token, as many as a context may have: the plan is made at once, and is not late. */
+static void long_prompts_of_small_chunks(void **state)
+{
+    (void)state;
+    bt_taper t = dense(131072, 0.5);
+    uint32_t cuts[BT_TAPER_CUTS_MAX];
+    check_shape(&t, cuts, bt_taper_plan(&t, cuts));
+    const uint32_t n = bt_taper_plan(&t, cuts);
+    assert_true(n > 0 && cuts[n - 1] >= t.end - t.chunk);
+    assert_true(bt_taper_ms(&t, cuts, n) <= bt_taper_ms(&t, NULL, 0));
+    t.chunk = 1;
+    for (int i = 0; i < 200; i++) {
+        check_shape(&t, cuts, bt_taper_plan(&t, cuts));
+    }
+}
+
 static void nothing_known_nothing_cut(void **state)
 {
     (void)state;
@@ -178,6 +194,7 @@ int main(void)
         cmocka_unit_test(close_to_the_best_last_chunk),
         cmocka_unit_test(last_chunk_covers_the_state),
         cmocka_unit_test(rows_and_states_in_different_layers),
+        cmocka_unit_test(long_prompts_of_small_chunks),
         cmocka_unit_test(nothing_known_nothing_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
