@@ -33,7 +33,7 @@ typedef struct {
     uint64_t    link_buffer, snapshot_bytes;
     float       rate;
     const char *type_k, *type_v, *trace_file;
-    bool        insecure;
+    bool        share_cache, insecure;
 } options;
 
 static const options defaults = {
@@ -53,6 +53,9 @@ static const bt_option table[] = {
       "listen beyond loopback without a key: whoever reaches the port is served", false },
     { "Serving", "--peers", "N", "PEERS", BT_OPT_U32, AT(n_peers),
       "servers connected at once (default: 16)", false },
+    { "Serving", "--share-cache", NULL, "SHARE_CACHE", BT_OPT_FLAG, AT(share_cache),
+      "servers find each other's prompts in the cache, and so can learn of them (default: each has "
+      "its own)", false },
     { "Serving", "--drain-ms", "N", "DRAIN_MS", BT_OPT_U32, AT(drain_ms),
       "after SIGTERM, milliseconds to finish prompts in work (default: 30000)", false },
     { "Prefill", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
@@ -204,6 +207,7 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
     const bt_engine_options eo = engine_options(o, s, type_k, type_v);
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
+        .share_cache = o->share_cache,
         .tokens_per_second = (double)o->rate,
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),

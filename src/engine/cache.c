@@ -3,9 +3,6 @@
 #include "engine/private.h"
 #include "engine/state.h"
 
-/* One model, no adapters: all requests of an engine share one space of prefixes. */
-enum { KEY = 0 };
-
 bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page)
 {
     while (bt_kv_page_take(e->pool, ret_page) != BT_OK) {
@@ -24,7 +21,7 @@ static uint32_t usable(const bt_request *r)
 
 uint32_t bt_cache_match(const bt_engine *e, const bt_request *r)
 {
-    const uint32_t n = bt_kv_prefix_match(e->prefixes, KEY, r->tokens, usable(r));
+    const uint32_t n = bt_kv_prefix_match(e->prefixes, r->cache_key, r->tokens, usable(r));
     return bt_state_usable(e, r, n);
 }
 
@@ -32,7 +29,7 @@ void bt_cache_share(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->n_pages == 0);
     const uint32_t n = e->states ? bt_cache_match(e, r) : usable(r);
-    r->n_done = bt_kv_prefix_take(e->prefixes, KEY, r->tokens, n, r->pages);
+    r->n_done = bt_kv_prefix_take(e->prefixes, r->cache_key, r->tokens, n, r->pages);
     r->n_pages = (r->n_done + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     r->n_entered = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
 }
@@ -41,7 +38,7 @@ void bt_cache_enter(bt_engine *e, bt_request *r)
 {
     const uint32_t n = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
     if (!r->no_cache && n > r->n_entered) {
-        bt_kv_prefix_put(e->prefixes, KEY, r->tokens, n, r->pages, &r->cursor);
+        bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, n, r->pages, &r->cursor);
         r->n_entered = n;
     }
 }
@@ -49,13 +46,13 @@ void bt_cache_enter(bt_engine *e, bt_request *r)
 void bt_cache_enter_last(bt_engine *e, bt_request *r)
 {
     if (!r->no_cache && r->n_done > 0) {
-        bt_kv_prefix_put(e->prefixes, KEY, r->tokens, r->n_done, r->pages, &r->cursor);
+        bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, r->n_done, r->pages, &r->cursor);
     }
 }
 
 void bt_cache_forget(bt_engine *e, bt_request *r)
 {
-    bt_kv_prefix_forget(e->prefixes, KEY, r->tokens, r->n_done);
+    bt_kv_prefix_forget(e->prefixes, r->cache_key, r->tokens, r->n_done);
     if (e->states) {
         bt_snapshot_drop_all(e->states);     /* which of them are sound, nobody can tell */
     }

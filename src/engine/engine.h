@@ -88,6 +88,7 @@ typedef struct {
     uint32_t        position_first, position_end;  /* rows wanted; end is n_tokens - 1 */
     const uint32_t *borders;       /* [n_borders] ascending; snapshots wanted there, if any */
     uint32_t        n_borders;
+    uint64_t        cache_key;     /* of the request: whose prompts may share a cache */
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
     /* What a prefill here would meet; 0 where nothing is known yet. */
@@ -167,6 +168,7 @@ typedef struct {
     bool            ignore_eog;
     bool            special;           /* control tokens appear in the text */
     bool            no_cache;          /* do not use nor fill the prefix cache */
+    uint64_t        cache_key;         /* only requests with equal keys share what is cached */
     bt_sampler_options sampling;       /* bias copied */
     const bt_stop  *stops;             /* copied */
     uint32_t        n_stops;

@@ -267,7 +267,8 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
     bt_prefill_job job = {
         .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
         .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = r->borders,
-        .n_borders = e->states ? r->n_borders : 0, .where = r->where, .policy = r->policy,
+        .n_borders = e->states ? r->n_borders : 0, .cache_key = r->cache_key, .where = r->where,
+        .policy = r->policy,
     };
     bt_load_describe(e, r, &job);
     bt_prefill_report report = { .place = BT_PREFILL_LOCAL };

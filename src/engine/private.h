@@ -40,7 +40,7 @@ typedef enum {
 struct bt_request {
     /* Fixed by submit. */
     bt_engine *engine;                 /* one of its counted holders */
-    uint64_t   id;
+    uint64_t   id, cache_key;
     bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs;
     bt_push    push;
     uint32_t   n_prompt, n_predict, n_prefill_chunk, n_logprobs, seed;

@@ -134,7 +134,8 @@ static bool follows_another(bt_engine *e, const bt_request *r)
     uint32_t known = BT_NOTHING;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *s = e->active[i];
-        if (!s || s->no_cache || (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_REMOTE)) {
+        if (!s || s->no_cache || s->cache_key != r->cache_key ||
+            (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_REMOTE)) {
             continue;
         }
         const uint32_t common = common_beginning(r, s) / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;

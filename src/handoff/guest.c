@@ -123,6 +123,7 @@ static bool greet(bt_handoff_guest *g)
         atomic_fetch_sub(&w->n_connected, 1);
         return refuse(g, BT_E_FULL, "", "as many servers as it takes are connected to this worker");
     }
+    g->session = hello.session;
     char program[64];
     (void)bt_wire_text_copy(hello.program, program, sizeof program);
     if (!welcome(g, &hello)) {

@@ -33,6 +33,7 @@ bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefil
     j->complete = job->position_first;
     bt_handoff_job_set_borders(j, job);
     j->policy_fail = job->policy == BT_POLICY_FAIL;
+    j->tenant = job->cache_key;
     j->start_ms = bt_clock_ms();
     j->report = *report;
     return j;
@@ -192,6 +193,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         .order = peer->owner->options.order,
         .link_rate = (uint64_t)(1000 * link.goodput_bytes_per_ms),
         .borders = { .data = borders, .n = job->n_borders },
+        .tenant = job->tenant,
     };
     uint8_t body[256];
     size_t size;

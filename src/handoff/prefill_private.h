@@ -69,6 +69,7 @@ struct bt_handoff_job {
     uint32_t  snapshot;                /* where it is written; BT_HANDOFF_NONE: nowhere */
     uint32_t  complete;                /* of these, verified so far */
     bool      policy_fail;
+    uint64_t  tenant;                  /* whose caches it may meet */
     bool      cancelled;               /* set by the engine's thread */
     bool      sent;                    /* PREFILL is out; else it waits for a slot */
     bt_status send_status;             /* what came of sending it */

@@ -175,6 +175,7 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     w->n_streams = streams < BT_STREAMS_PER_PEER_MAX ? (uint32_t)streams : BT_STREAMS_PER_PEER_MAX;
     w->token_ms = o->tokens_per_second > 0 ? 1000 / o->tokens_per_second : 0;
     w->n_ctx = e->n_ctx;
+    w->share_cache = o->share_cache;
     w->n_vocab = bt_model_config_of(e->model)->n_vocab;
     while (w->epoch == 0) {
         if (bt_random_u64(&w->epoch) != BT_OK) {

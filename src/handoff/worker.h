@@ -22,6 +22,7 @@ typedef struct {
     const char     *listen;            /* "host:port"; port 0: any free one */
     uint32_t        n_prefill;         /* prompts in work at once; 0: the engine's n_parallel */
     uint32_t        n_peers;           /* servers at once; 0: 16 */
+    bool            share_cache;       /* servers find each other's prompts in the prefix cache */
     const char     *trace_file;        /* a timeline of all prompts (handoff/trace.h); NULL: none */
     double          tokens_per_second; /* no faster than this; 0: no limit. For tests and
                                           comparisons: with it the ratio of computing and link is

@@ -102,6 +102,7 @@ struct bt_handoff_guest {
     bool              sender_runs;
     char              host[128];       /* the name without its port */
     double            begun_ms;
+    uint64_t          session;         /* the server's, from HELLO */
     bool              evicted;         /* worker->lock; a stranger that made room for another */
     atomic_bool       greeted;         /* said HELLO and was welcomed */
     atomic_bool       visiting;        /* said VISIT */
@@ -120,6 +121,7 @@ struct bt_worker {
     const bt_kv_layout *layout;
     uint64_t           *state_bytes;   /* [n_layers] NULL: no layer keeps a state */
     uint64_t            epoch;
+    bool                share_cache;
     uint32_t            n_prefill, n_streams, n_peers, n_ctx, n_vocab;
     char               *numerics;
     bt_wire_hello       own;

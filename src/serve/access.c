@@ -186,7 +186,8 @@ static unsigned differs(const char *key, const char *given, size_t given_size)
     return difference;
 }
 
-bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key)
+bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key,
+                         uint32_t *ret_number)
 {
     const char *given = x_api_key;
     if (authorization) {
@@ -195,6 +196,7 @@ bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, con
             given += 7 + strspn(given + 7, " ");
         }
     }
+    *ret_number = 0;
     if (k->count == 0) {
         return true;
     }
@@ -202,9 +204,11 @@ bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, con
         return false;
     }
     const size_t size = strlen(given);
-    unsigned valid = 0;
+    uint32_t number = 0;
     for (size_t i = 0; i < k->count; i++) {
-        valid |= differs(k->keys[i], given, size) == 0;
+        const uint32_t equal = differs(k->keys[i], given, size) == 0;
+        number = number * !equal + (uint32_t)(i + 1) * equal;
     }
-    return valid != 0;
+    *ret_number = number;
+    return number != 0;
 }

@@ -32,7 +32,9 @@ typedef struct {
 BT_MUST_CHECK bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err);
 BT_MUST_CHECK bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error *err);
 void bt_access_keys_done(bt_access_keys *k);
-/* In time that does not depend on how much of a key is right. "Bearer KEY" or KEY alone. */
-bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key);
+/* In time that does not depend on how much of a key is right. "Bearer KEY" or KEY alone.
+ * *ret_number: which key it is, from 1 on; 0 where none is asked for. */
+bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key,
+                         uint32_t *ret_number);
 
 #endif

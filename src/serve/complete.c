@@ -89,7 +89,7 @@ static completion *open_completion(bt_exchange *x, bt_shape shape, bt_problem *p
             .serving = x->serving, .body = &c->body, .prompts = &c->prompts,
             .metrics = &x->server->metrics, .queue_wait_s = x->server->o.queue_wait_s,
             .stopping = &x->server->cancelling,
-            .fd = x->connection->fd, .keep = !c->body.stream,
+            .fd = x->connection->fd, .keep = !c->body.stream, .tenant = x->key_number,
         };
         c->run = bt_run_open(&options, problem);
     }

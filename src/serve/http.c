@@ -279,7 +279,7 @@ static void check_head(bt_exchange *x, const bt_route *route)
         p->allow = route->methods;
     } else if (!route->is_public &&
                !bt_access_key_valid(&s->keys, bt_exchange_header(x, "Authorization"),
-                                    bt_exchange_header(x, "X-Api-Key"))) {
+                                    bt_exchange_header(x, "X-Api-Key"), &x->key_number)) {
         bt_problem_set(p, 401, NULL,
                        "the API key is missing or wrong (Authorization: Bearer KEY, or "
                        "X-Api-Key: KEY)");

@@ -61,6 +61,7 @@ typedef struct bt_exchange {
     size_t         body_held;               /* counted in server->bodies_bytes */
     bt_problem     problem;                 /* found before the body was complete */
     bool           working;                 /* counted in n_in_work */
+    uint32_t       key_number;              /* of the API key; 0: none is asked for */
     double         begun_ms;
     int            code;                    /* answered, for the log */
 } bt_exchange;

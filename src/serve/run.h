@@ -61,6 +61,7 @@ typedef struct {
     const atomic_bool  *stopping;      /* the server gives up on what is in work */
     int                 fd;            /* the client's socket, watched; -1: none */
     bool                keep;          /* collect text, tokens and probabilities */
+    uint32_t            tenant;        /* requests of different ones share nothing that is cached */
 } bt_run_options;
 
 /* NULL and a problem. */

@@ -7,7 +7,10 @@ another key or none: each costs its own connection. Ten thousand at once cost no
 that comes while they hold on is let in.
 """
 import argparse
+import http.client
+import json
 import os
+import re
 import resource
 import socket
 import sys
@@ -279,6 +282,60 @@ def keys(b):
     return f"{grown} KiB for 200 strangers"
 
 
+def cached(worker, n):
+    """Of each prompt of n rows that the worker has sent: how many it did not have to compute."""
+    lines = re.findall(r"prompt pushed .* tokens (\d+) cached (\d+) ", worker.text())
+    return [int(c) for t, c in lines if int(t) == n]
+
+
+def tenants(b):
+    """What one server, or one API key of a server, has asked is not found by another's question:
+    nothing about it shows in what is cached, nor in the time that depends on it."""
+    keys = os.path.join(net._folder, "security-api-keys")
+    with open(keys, "w") as f:
+        f.write("alpha\nbeta\n")
+    os.chmod(keys, 0o600)
+    told = []
+    for share in (False, True):
+        worker = net.Worker(b.o.baton, b.model, "-c", 8192, "-t", 1, "-v",
+                            *(["--share-cache"] if share else []))
+        ours, others = (b.start_server(worker.address) for _ in range(2))
+        for server in (ours, ours, others, others):
+            b.served(server)
+        told.append(cached(worker, 299))
+        if not share:
+            told.append(api_keys(b, worker, keys))
+        net.check(all(p.end() == 0 for p in (ours, others, worker)), "end")
+    apart, with_keys, together = told
+    net.check(apart[0] == 0 and apart[1] > 250 and apart[2] == 0 and apart[3] > 250, f"{apart}")
+    net.check(together[0] == 0 and min(together[1:]) > 250, f"--share-cache: {together}")
+    return f"cached of 299 at the worker: by server {apart}, by API key {with_keys}, " \
+           f"with --share-cache {together}"
+
+
+def api_keys(b, worker, path):
+    server = net.Server(b.o.baton, b.model, "-c", 4096, "--api-key-file", path,
+                        workers=[worker.address])
+    there = len(cached(worker, 279))
+    for i, (key, where) in enumerate([("alpha", "remote"), ("beta", "remote"), ("alpha", "local"),
+                                      ("beta", "local")]):
+        net.wait_for("the worker", lambda: f"worker {worker.address} ready" in server.text())
+        body = {"prompt": net.prompt(280, 6), "n_predict": 1, "temperature": 0,
+                "prefill": {"where": where}}
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("POST", "/completion", json.dumps(body),
+                           {"Authorization": "Bearer " + key})
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        n = answer["timings"]["cache_n"]
+        # The first question of each is new to it, whoever has asked before; the second is not.
+        net.check(n == 0 if i < 2 else n > 200, f"{key} finds {n} cached: {answer['prefill']}")
+    net.check(server.end() == 0, "server")
+    found = cached(worker, 279)[there:]
+    net.check(found == [0, 0], f"at the worker: {found}")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("baton")
@@ -290,7 +347,7 @@ def main():
     no_key_no_network(b)
     told = [("half open", half_open(b, o.connections)), ("flood", flood(b, o.seconds)),
             ("slow loris", slow_loris(b)), ("bad frames", bad_frames(b)),
-            ("replay", replay(b, record_greeting(b))), ("keys", keys(b))]
+            ("replay", replay(b, record_greeting(b))), ("keys", keys(b)), ("tenants", tenants(b))]
     for name, text in told:
         print(f"{name}: {text or 'ok'}", flush=True)
     net.check(b.server.end() == 0 and b.worker.end() == 0, "end")

@@ -163,6 +163,23 @@ static void no_cache_neither_uses_nor_fills(void **state)
     assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
 }
 
+static void keys_keep_caches_apart(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[96];
+    fake_prompt(26, 96, tokens);
+    bt_request_options o = fake_request(tokens, 96, 5);
+    fake_result got;
+    for (uint64_t round = 0; round < 2; round++) {
+        for (uint64_t key = 0; key < 3; key++) {
+            o.cache_key = key << 40;
+            fake_ask(f->engine, &o, &got);
+            assert_answer(&o, &got);
+            assert_int_equal(got.stats.n_cached, round == 0 ? 0 : 95);
+        }
+    }
+}
+
 static void a_prefix_is_shared_while_its_maker_still_answers(void **state)
 {
     fixture *f = *state;
@@ -801,6 +818,7 @@ int main(void)
         IN_DEFAULT(a_second_turn_is_cached_to_the_last_token),
         IN_DEFAULT(the_same_prompt_again_evaluates_one_token),
         IN_DEFAULT(no_cache_neither_uses_nor_fills),
+        IN_DEFAULT(keys_keep_caches_apart),
         IN_DEFAULT(a_prefix_is_shared_while_its_maker_still_answers),
         IN_DEFAULT(prompts_that_begin_alike_wait_for_the_first),
         IN_DEFAULT(nothing_is_predicted_when_nothing_is_asked_for),

@@ -63,22 +63,26 @@ static void a_key_must_match_whole(void **state)
 {
     (void)state;
     bt_access_keys k = { 0 };
-    assert_true(bt_access_key_valid(&k, NULL, NULL));
+    uint32_t n = 9;
+    assert_true(bt_access_key_valid(&k, NULL, NULL, &n));
+    assert_int_equal(n, 0);
     assert_int_equal(bt_access_keys_add_list(&k, "one, two", NULL), BT_OK);
     assert_int_equal(k.count, 2);
-    assert_true(bt_access_key_valid(&k, "Bearer one", NULL));
-    assert_true(bt_access_key_valid(&k, "bearer  two", NULL));
-    assert_true(bt_access_key_valid(&k, NULL, "two"));
+    assert_true(bt_access_key_valid(&k, "Bearer one", NULL, &n));
+    assert_int_equal(n, 1);
+    assert_true(bt_access_key_valid(&k, "bearer  two", NULL, &n));
+    assert_true(bt_access_key_valid(&k, NULL, "two", &n));
+    assert_int_equal(n, 2);
     static const char *const wrong[] = { "", "o", "on", "ones", "oneone", "onetwo", "two ", "tw" };
     for (size_t i = 0; i < BT_LEN(wrong); i++) {
         char bearer[64];
         snprintf(bearer, sizeof bearer, "Bearer %s", wrong[i]);
-        assert_false(bt_access_key_valid(&k, NULL, wrong[i]));
+        assert_false(bt_access_key_valid(&k, NULL, wrong[i], &n));
         if (i != 6) {                       /* HTTP drops the space at a header's end anyway */
-            assert_false(bt_access_key_valid(&k, bearer, NULL));
+            assert_false(bt_access_key_valid(&k, bearer, NULL, &n));
         }
     }
-    assert_false(bt_access_key_valid(&k, NULL, NULL));
+    assert_false(bt_access_key_valid(&k, NULL, NULL, &n));
     bt_access_keys_done(&k);
 }
 
