@@ -367,7 +367,7 @@ static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
     q.position_first = job->complete;
     q.position_end = job->end;
     q.always = true;
-    bt_handoff_peers_view(p, job->tokens, job->complete, job->end, view);
+    bt_handoff_peers_view(p, job->tenant, job->tokens, job->complete, job->end, view);
     const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason,
                                                 sizeof reason);
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;

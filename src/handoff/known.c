@@ -11,18 +11,18 @@ static uint64_t chain(const uint32_t *block, uint64_t before)
     return h != 0 ? h : 1;             /* 0 is an empty slot */
 }
 
-void bt_known_put(bt_known *k, const uint32_t *tokens, uint32_t n)
+void bt_known_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
 {
-    uint64_t h = 0;
+    uint64_t h = tenant;
     for (uint32_t at = 0; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
         h = chain(tokens + at, h);
         k->slots[h % BT_KNOWN_SLOTS] = h;
     }
 }
 
-uint32_t bt_known_find(const bt_known *k, const uint32_t *tokens, uint32_t n)
+uint32_t bt_known_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
 {
-    uint64_t h = 0;
+    uint64_t h = tenant;
     uint32_t at = 0;
     for (; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
         h = chain(tokens + at, h);

@@ -82,8 +82,9 @@ static bt_router_load load_ahead(const bt_handoff_peer *peer, uint32_t n)
     return sum;
 }
 
-void bt_handoff_peers_view(const bt_prefill *p, const uint32_t *tokens, uint32_t first,
-                           uint32_t end, bt_router_worker ret_workers[BT_WORKERS_MAX])
+void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t *tokens,
+                           uint32_t first, uint32_t end,
+                           bt_router_worker ret_workers[BT_WORKERS_MAX])
 {
     const double now = bt_clock_ms();
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
@@ -104,7 +105,7 @@ void bt_handoff_peers_view(const bt_prefill *p, const uint32_t *tokens, uint32_t
         w->tail_ms = peer->tail_ms;
         w->chunk = peer->chunk;
         w->ahead = load_ahead(peer, end - first);
-        w->n_known = tokens ? bt_known_find(&peer->known, tokens, end) : 0;
+        w->n_known = tokens ? bt_known_find(&peer->known, tenant, tokens, end) : 0;
         w->idle_ms = peer->given_ms > 0 ? now - peer->given_ms : 0;
         w->n_passed = peer->n_passed;
     }
@@ -214,8 +215,9 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
         learn_link(peer, job, m, bt_clock_ms());
     }
     /* Less in its cache than we thought: it has thrown things out, and who knows what else. */
-    if (m->n_cached + BT_KNOWN_BLOCK < bt_known_find(&peer->known, job->tokens, job->end)) {
+    if (m->n_cached + BT_KNOWN_BLOCK <
+        bt_known_find(&peer->known, job->tenant, job->tokens, job->end)) {
         bt_known_clear(&peer->known);
     }
-    bt_known_put(&peer->known, job->tokens, job->end);
+    bt_known_put(&peer->known, job->tenant, job->tokens, job->end);
 }

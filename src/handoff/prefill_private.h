@@ -171,8 +171,9 @@ bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job
 /* ---- learn.c ---- */
 /* Lock held. What the router has to know about every place in the list, for rows [first, end) of
  * these tokens (NULL: any). */
-void bt_handoff_peers_view(const bt_prefill *p, const uint32_t *tokens, uint32_t first,
-                           uint32_t end, bt_router_worker ret_workers[BT_WORKERS_MAX]);
+void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t *tokens,
+                           uint32_t first, uint32_t end,
+                           bt_router_worker ret_workers[BT_WORKERS_MAX]);
 /* Lock held. What of the worker's load, as it has just told, is not ours. */
 void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link);
 /* Lock held. What a committed prompt teaches about its worker. */

@@ -241,7 +241,7 @@ static uint32_t min_tokens_now(const bt_prefill *p)
     const bt_router_question q = bt_handoff_question(p, NULL);
     uint32_t least = UINT32_MAX;
     bool any = false;
-    bt_handoff_peers_view(p, NULL, 0, 0, view);
+    bt_handoff_peers_view(p, 0, NULL, 0, 0, view);
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
         if (view[i].ready) {
             const uint32_t n = bt_router_break_even(&q, &view[i]);
