@@ -18,6 +18,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -69,7 +70,8 @@ class Side:
 
     def start(self):
         self.worker = net.Worker(self.soak.baton, self.soak.model, "-c", 2 * CONTEXT, "-t", 1,
-                                 "--n-prefill-chunk", 64, "--drain-ms", 2000, listen=self.listen)
+                                 "--n-prefill-chunk", 64, "--drain-ms", 2000, *self.soak.key,
+                                 listen=self.listen)
 
 
 class Soak:
@@ -77,9 +79,10 @@ class Soak:
         self.baton, self.seed = o.baton, o.seed
         self.model = next(iter(net.models_or_skip(o.models, [o.model]).values()))
         self.known = Known(o.baton, self.model, o.seed)
+        self.key = ["--key-file", make_key()] if o.tls else []
         self.sides = [Side(self, i) for i in range(2)]
         self.server = net.Server(o.baton, self.model, "-c", CONTEXT, "-np", 4, "-t", 1,
-                                 "--n-prefill-chunk", 64, "--prefill-min-tokens", 16,
+                                 "--n-prefill-chunk", 64, "--prefill-min-tokens", 16, *self.key,
                                  workers=[s.proxy.address for s in self.sides])
         self.server.wait_ready(2)
         self.stop = threading.Event()
@@ -143,7 +146,7 @@ class Soak:
         proxy, worker = side.proxy, side.worker
         span = dice.uniform(0.3, 3.5)
         kind = dice.choice(["cut", "stall", "drop", "refuse", "flip", "rate", "delay", "offset",
-                            "sigstop", "kill", "drain", "pause server"])
+                            "sigstop", "kill", "drain", "pause server", "doctor"])
         if kind == "cut":
             proxy.cut()
         elif kind == "stall":
@@ -183,6 +186,10 @@ class Soak:
         elif kind == "drain":
             net.check(worker.end() == 0, f"drained worker: exit {worker.child.returncode}")
             side.start()
+        elif kind == "doctor":      # no fault, but it comes at the wrong time
+            done = subprocess.run([self.baton, "doctor", proxy.address, *self.key],
+                                  capture_output=True, text=True, timeout=60)
+            net.check(done.returncode in (0, 1) and not done.stderr, f"doctor: {done}")
         else:
             self.server.signal(signal.SIGSTOP)
             time.sleep(span)
@@ -276,6 +283,14 @@ class Soak:
         net.check(not self.problems, "; ".join(self.problems[:3]))
 
 
+def make_key():
+    path = os.path.join(net._folder, "soak-key")
+    with open(path, "wb") as f:
+        f.write(os.urandom(32))
+    os.chmod(path, 0o600)
+    return path
+
+
 def ask(port, body, leave_s):
     """HTTP status and answer; of a stream all pieces joined. leave_s: goes away after so long."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S + 5)
@@ -316,6 +331,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--model", default="tiny-llama")
+    parser.add_argument("--tls", action="store_true", help="with a key on both sides")
     parser.add_argument("--growth-mib", type=int, default=8,
                         help="of one process after warming up; sanitizers keep what was freed")
     o = parser.parse_args()
