@@ -20,6 +20,7 @@
 
 /* ---- the system ---- */
 
+#ifdef __linux__
 /* The first line of a small file; "" when there is none. */
 static void read_line(const char *path, char *to, size_t room)
 {
@@ -53,6 +54,7 @@ static uint64_t read_last_number(const char *path)
     }
     return v;
 }
+#endif
 
 #ifdef __APPLE__
 static uint64_t ask_sysctl(const char *name)
