@@ -29,7 +29,10 @@ bt_status bt_link_fail_locked(const bt_link *l, bt_error *err)
 void bt_link_break(bt_link *l, const bt_error *why)
 {
     pthread_mutex_lock(&l->lock);
-    if (l->failure.status == BT_OK) {
+    /* A damaged byte makes the peer hang up or TLS say so, and then our writer may be the first to
+     * fail; what the reader has found is the cause. */
+    const bool cause = l->failure.status == BT_E_LOST && why->status == BT_E_PROTOCOL;
+    if (l->failure.status == BT_OK || cause) {
         l->failure = *why;
     }
     if (!l->closed) {

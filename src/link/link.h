@@ -13,7 +13,7 @@
  *           they may call bt_link_send and bt_link_send_bulk_try, nothing that blocks.
  * Failure:  BT_E_LOST with a sentence (reset, closed by peer, silent for N ms), BT_E_PROTOCOL for
  *           frames that break the rules and bytes that TLS finds damaged, BT_E_CLOSED after our own
- *           close (the sentence is its reason). The first failure stays: every later call says it.
+ *           close (the sentence is its reason). The first failure stays (PROTOCOL over LOST).
  *           Connecting: BT_E_BADINPUT (the address or key file), BT_E_NOTFOUND (the name),
  *           BT_E_LOST (refused, no route, reset), BT_E_TIMEOUT (no answer), BT_E_AUTH (the key).
  */
