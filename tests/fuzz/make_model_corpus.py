@@ -34,8 +34,9 @@ class Model:
                             ("attention.value_length", DIM)):
             self.key(name, value)
         self.w.f32(self.arch + ".attention.layer_norm_rms_epsilon", 1e-6)
-        if "experts" not in self.o:
+        if "experts" not in self.o or self.arch == "llama":
             self.key("feed_forward_length", FF)
+        if "experts" not in self.o:
             return
         for name, value in (("expert_count", EXPERTS), ("expert_used_count", 2),
                             ("expert_feed_forward_length", FF)):
@@ -118,6 +119,7 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     Model(folder / "llama.gguf", "llama").build()
+    Model(folder / "llama-experts.gguf", "llama", experts="merged").build()
     Model(folder / "qwen3moe.gguf", "qwen3moe", experts="apart").build(normed=True)
     Model(folder / "qwen35.gguf", "qwen35", flags=[True, False, False]).build(True, True)
     Model(folder / "qwen35moe.gguf", "qwen35moe", experts="apart").build(True, True)
