@@ -225,7 +225,8 @@ static bt_ticket close_ticket(bt_engine *e, bt_request *r)
 static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
 {
     if (t->snapshot != BT_NOTHING) {
-        bt_snapshot_publish(e->states, t->snapshot, r->tokens, whole ? t->end : 0);
+        bt_snapshot_publish(e->states, t->snapshot, r->cache_key, r->tokens,
+                            whole ? t->end : 0);
     }
     if (whole && e->states) {
         const uint32_t old = r->state_slot;

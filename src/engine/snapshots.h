@@ -2,7 +2,8 @@
  *
  * A second turn begins where a snapshot is, so a machine that took over a prompt's rows wants the
  * snapshots too. The worker pins one and exports it; the server opens one, writes all layers and
- * closes it. Layers are numbered as in the model; a layer's bytes are those of kv/states.h.
+ * closes it. Who may find it is said by the cache key, as for requests. Layers are numbered as in
+ * the model; a layer's bytes are those of kv/states.h.
  *
  * Lifetime: pinned ones are unpinned and open ones are closed before the engine's end.
  * Threads:  any; a snapshot that is pinned or open belongs to who did it.
@@ -18,7 +19,7 @@ uint64_t bt_engine_state_layer_bytes(const bt_engine *e, uint32_t layer);
 uint64_t bt_engine_state_bytes(const bt_engine *e);
 
 /* The state after tokens[0, n), which stays until it is unpinned; false: it is not kept. */
-bool bt_engine_snapshot_pin(bt_engine *e, const uint32_t *tokens, uint32_t n,
+bool bt_engine_snapshot_pin(bt_engine *e, uint64_t cache_key, const uint32_t *tokens, uint32_t n,
                             uint32_t *ret_snapshot);
 void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t layer,
                                uint64_t offset, uint64_t size, void *ret_data);
@@ -29,6 +30,7 @@ void bt_engine_snapshot_unpin(bt_engine *e, uint32_t snapshot);
 bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret_snapshot);
 void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, uint64_t offset,
                               uint64_t size, const void *data);
-void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, const uint32_t *tokens, uint32_t n);
+void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_key,
+                              const uint32_t *tokens, uint32_t n);
 
 #endif

@@ -53,7 +53,7 @@ void bt_state_give_slot(bt_engine *e, uint32_t *slot)
 
 uint32_t bt_state_usable(const bt_engine *e, const bt_request *r, uint32_t n)
 {
-    return e->states ? bt_snapshot_find(e->states, r->tokens, n) : n;
+    return e->states ? bt_snapshot_find(e->states, r->cache_key, r->tokens, n) : n;
 }
 
 uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n)
@@ -61,7 +61,7 @@ uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n)
     if (!e->states) {
         return n;
     }
-    r->snapshot_at = bt_snapshot_restore(e->states, r->state_slot, r->tokens, n);
+    r->snapshot_at = bt_snapshot_restore(e->states, r->state_slot, r->cache_key, r->tokens, n);
     return r->snapshot_at;
 }
 
@@ -133,7 +133,7 @@ uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n)
 void bt_state_keep(bt_engine *e, bt_request *r)
 {
     if (keeps(e, r) && r->state_slot != BT_NOTHING && r->n_done > 0 &&
-        bt_snapshot_keep(e->states, r->state_slot, r->tokens, r->n_done)) {
+        bt_snapshot_keep(e->states, r->state_slot, r->cache_key, r->tokens, r->n_done)) {
         r->snapshot_at = r->n_done;
     }
 }
@@ -174,10 +174,10 @@ uint64_t bt_engine_state_bytes(const bt_engine *e)
     return e->states ? bt_state_bytes(e->states) : 0;
 }
 
-bool bt_engine_snapshot_pin(bt_engine *e, const uint32_t *tokens, uint32_t n,
+bool bt_engine_snapshot_pin(bt_engine *e, uint64_t cache_key, const uint32_t *tokens, uint32_t n,
                             uint32_t *ret_snapshot)
 {
-    return e->states && bt_snapshot_pin(e->states, tokens, n, ret_snapshot);
+    return e->states && bt_snapshot_pin(e->states, cache_key, tokens, n, ret_snapshot);
 }
 
 void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t layer,
@@ -202,7 +202,8 @@ void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, u
     bt_state_import(e->states, snapshot, layer, offset, size, data);
 }
 
-void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, const uint32_t *tokens, uint32_t n)
+void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_key,
+                              const uint32_t *tokens, uint32_t n)
 {
-    bt_snapshot_publish(e->states, snapshot, tokens, n);
+    bt_snapshot_publish(e->states, snapshot, cache_key, tokens, n);
 }

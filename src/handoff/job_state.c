@@ -62,7 +62,8 @@ bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
 static void close_snapshot(bt_handoff_peer *peer, bt_handoff_job *job, uint32_t n)
 {
     if (job->snapshot != BT_HANDOFF_NONE) {
-        bt_engine_snapshot_close(peer->owner->engine, job->snapshot, job->tokens, n);
+        bt_engine_snapshot_close(peer->owner->engine, job->snapshot, job->tenant, job->tokens,
+                                 n);
         job->snapshot = BT_HANDOFF_NONE;
     }
 }

@@ -236,7 +236,7 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
 /* What one server, and one tenant of a server, has in the cache tells nobody else what was asked
  * there: neither by n_cached nor by the time that computing took. Odd, since 0 is for requests of
  * this process itself. */
-static uint64_t cache_key_of(const bt_handoff_push *u)
+uint64_t bt_handoff_push_cache_key(const bt_handoff_push *u)
 {
     const bt_worker *w = u->guest->worker;
     uint8_t whose[16];
@@ -261,7 +261,7 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     o.cuts = cuts;
     o.borders = u->borders;
     o.n_borders = u->n_borders;
-    o.cache_key = cache_key_of(u);
+    o.cache_key = bt_handoff_push_cache_key(u);
 
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);

@@ -8,6 +8,7 @@
 
 /* ---- push.c ---- */
 void bt_handoff_push_unqueue(bt_handoff_push *u);      /* a bulk frame of it was sent or dropped */
+uint64_t bt_handoff_push_cache_key(const bt_handoff_push *u);
 /* A CHUNK for `position`, entered as queued. */
 bt_piece_kind bt_handoff_push_next_chunk(bt_handoff_push *u, uint32_t position, bt_bulk *ret_bulk);
 

@@ -144,8 +144,8 @@ bt_piece_kind bt_handoff_push_next_snapshot(bt_handoff_push *u, bt_bulk *ret_bul
     if (!u->border_begun) {
         u->border_begun = true;
         to_layer(u, 0);
-        if (!bt_engine_snapshot_pin(u->guest->worker->engine, u->tokens, u->borders[i],
-                                    &u->snapshots[i])) {
+        if (!bt_engine_snapshot_pin(u->guest->worker->engine, bt_handoff_push_cache_key(u),
+                                    u->tokens, u->borders[i], &u->snapshots[i])) {
             u->snapshots[i] = BT_HANDOFF_NONE;
             u->layer = n_layers;
         }

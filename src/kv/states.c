@@ -1,7 +1,7 @@
 /* One device buffer of slots: the first n_live belong to sequences, the others to snapshots. A
- * snapshot's key is the digest of its tokens and their number; 128 bits make a false match less
- * likely than a memory error. Looking for one hashes the prompt once per kept position, which is
- * microseconds per snapshot beside the seconds of prefill that it saves. */
+ * snapshot's name is the digest of its key and tokens, and their number; 128 bits make a false
+ * match less likely than a memory error. Looking for one hashes the prompt once per kept position,
+ * which is microseconds per snapshot beside the seconds of prefill that it saves. */
 #include "kv/states.h"
 
 #include <inttypes.h>
@@ -196,9 +196,13 @@ void bt_state_copy(bt_state_pool *p, uint32_t to, uint32_t from)
 
 /* ---- snapshots: the table, under its lock ---- */
 
-static bt_digest digest_of(const uint32_t *tokens, uint32_t n)
+static bt_digest digest_of(uint64_t key, const uint32_t *tokens, uint32_t n)
 {
-    return bt_digest_of(tokens, (size_t)n * sizeof *tokens);
+    const struct { bt_digest tokens; uint64_t key; } whose = {
+        .tokens = bt_digest_of(tokens, (size_t)n * sizeof *tokens), .key = key,
+    };
+    _Static_assert(sizeof whose == sizeof(bt_digest) + sizeof(uint64_t), "no padding");
+    return bt_digest_of(&whose, sizeof whose);
 }
 
 static snapshot *exact(const bt_state_pool *p, const bt_digest *tokens, uint32_t n)
@@ -255,7 +259,8 @@ static snapshot *snapshot_at(const bt_state_pool *p, uint32_t slot)
 }
 
 /* Every kept position at or below n_max is tried, the largest first. */
-static snapshot *longest(const bt_state_pool *p, const uint32_t *tokens, uint32_t n_max)
+static snapshot *longest(const bt_state_pool *p, uint64_t key, const uint32_t *tokens,
+                         uint32_t n_max)
 {
     uint32_t below = n_max;
     while (below > 0) {
@@ -268,7 +273,7 @@ static snapshot *longest(const bt_state_pool *p, const uint32_t *tokens, uint32_
         if (n == 0) {
             return NULL;
         }
-        const bt_digest digest = digest_of(tokens, n);
+        const bt_digest digest = digest_of(key, tokens, n);
         snapshot *s = exact(p, &digest, n);
         if (s) {
             return s;
@@ -288,13 +293,14 @@ static void unpin(bt_state_pool *p, snapshot *s)
     pthread_mutex_unlock(&p->lock);
 }
 
-bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n)
+bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                      uint32_t n)
 {
     BT_ASSERT(slot < p->n_live);
     if (p->n_snapshots == 0 || n == 0) {
         return false;
     }
-    const bt_digest digest = digest_of(tokens, n);
+    const bt_digest digest = digest_of(key, tokens, n);
     pthread_mutex_lock(&p->lock);
     snapshot *s = exact(p, &digest, n);
     if (s) {
@@ -309,26 +315,26 @@ bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, u
     pthread_mutex_unlock(&p->lock);
     if (s) {
         bt_state_copy(p, slot_of(p, s), slot);
-        bt_snapshot_publish(p, slot_of(p, s), tokens, n);
+        bt_snapshot_publish(p, slot_of(p, s), key, tokens, n);
     }
     return s != NULL;
 }
 
-uint32_t bt_snapshot_find(bt_state_pool *p, const uint32_t *tokens, uint32_t n_max)
+uint32_t bt_snapshot_find(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n_max)
 {
     pthread_mutex_lock(&p->lock);
-    const snapshot *s = longest(p, tokens, n_max);
+    const snapshot *s = longest(p, key, tokens, n_max);
     const uint32_t n = s ? s->n : 0;
     pthread_mutex_unlock(&p->lock);
     return n;
 }
 
-uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, const uint32_t *tokens,
-                             uint32_t n_max)
+uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, uint64_t key,
+                             const uint32_t *tokens, uint32_t n_max)
 {
     BT_ASSERT(slot < p->n_live);
     pthread_mutex_lock(&p->lock);
-    snapshot *s = longest(p, tokens, n_max);
+    snapshot *s = longest(p, key, tokens, n_max);
     const uint32_t n = s ? s->n : 0;
     if (s) {
         s->used_at = ++p->clock;
@@ -356,10 +362,11 @@ bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot)
     return s != NULL;
 }
 
-void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n)
+void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                         uint32_t n)
 {
     snapshot *s = snapshot_at(p, slot);
-    const bt_digest digest = digest_of(tokens, n);
+    const bt_digest digest = digest_of(key, tokens, n);
     pthread_mutex_lock(&p->lock);
     BT_ASSERT(s->n == 0 && s->n_pins == 1);
     s->n_pins = 0;
@@ -369,9 +376,10 @@ void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, const uint32_t *tokens
     pthread_mutex_unlock(&p->lock);
 }
 
-bool bt_snapshot_pin(bt_state_pool *p, const uint32_t *tokens, uint32_t n, uint32_t *ret_slot)
+bool bt_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n,
+                     uint32_t *ret_slot)
 {
-    const bt_digest digest = digest_of(tokens, n);
+    const bt_digest digest = digest_of(key, tokens, n);
     pthread_mutex_lock(&p->lock);
     snapshot *s = n > 0 ? exact(p, &digest, n) : NULL;
     if (s) {

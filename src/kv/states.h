@@ -47,14 +47,18 @@ void bt_state_zero(bt_state_pool *p, uint32_t slot);    /* as before the first t
 /* `to` becomes what `from` is. */
 void bt_state_copy(bt_state_pool *p, uint32_t to, uint32_t from);
 
+/* As in kv/prefix.h, only equal keys share what is kept. */
+
 /* Keeps a copy of `slot` as the state after tokens[0, n), in place of the one used least recently
  * when room is short. False when there is no room at all. */
-bool     bt_snapshot_keep(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n);
+bool     bt_snapshot_keep(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                          uint32_t n);
 /* The largest n <= n_max at which a snapshot of these tokens is kept; 0: none. */
-uint32_t bt_snapshot_find(bt_state_pool *p, const uint32_t *tokens, uint32_t n_max);
+uint32_t bt_snapshot_find(bt_state_pool *p, uint64_t key, const uint32_t *tokens,
+                          uint32_t n_max);
 /* Puts that snapshot's state into `slot` and returns its n; 0: none, and `slot` is zeroed. */
-uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, const uint32_t *tokens,
-                             uint32_t n_max);
+uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, uint64_t key,
+                             const uint32_t *tokens, uint32_t n_max);
 void     bt_snapshot_drop_all(bt_state_pool *p);        /* but those reserved or pinned */
 uint32_t bt_snapshot_count(bt_state_pool *p);
 uint64_t bt_snapshot_bytes(bt_state_pool *p);           /* in use; at most snapshot_bytes_max */
@@ -62,10 +66,12 @@ uint64_t bt_snapshot_bytes(bt_state_pool *p);           /* in use; at most snaps
 /* A snapshot from elsewhere: reserve its slot, import all layers, publish it as the state after
  * tokens[0, n); n = 0 gives the slot back. False when there is no room. */
 bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot);
-void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, const uint32_t *tokens, uint32_t n);
+void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                         uint32_t n);
 /* A snapshot to be exported: pinned, it stays until it is unpinned. False when there is none at
  * exactly n. */
-bool bt_snapshot_pin(bt_state_pool *p, const uint32_t *tokens, uint32_t n, uint32_t *ret_slot);
+bool bt_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n,
+                     uint32_t *ret_slot);
 void bt_snapshot_unpin(bt_state_pool *p, uint32_t slot);
 
 /* Bytes [offset, offset + size) of one layer's state in the canonical layout: convolution rows,

@@ -220,9 +220,10 @@ void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offse
     (void)r, (void)layer, (void)offset, (void)size, (void)to;
     abort();
 }
-bool bt_engine_snapshot_pin(bt_engine *e, const uint32_t *tokens, uint32_t n, uint32_t *ret)
+bool bt_engine_snapshot_pin(bt_engine *e, uint64_t cache_key, const uint32_t *tokens, uint32_t n,
+                            uint32_t *ret)
 {
-    (void)e, (void)tokens, (void)n, (void)ret;
+    (void)cache_key, (void)e, (void)tokens, (void)n, (void)ret;
     return false;
 }
 void bt_engine_snapshot_unpin(bt_engine *e, uint32_t snapshot) { (void)e, (void)snapshot; abort(); }
@@ -239,9 +240,10 @@ void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, u
     (void)e, (void)snapshot, (void)layer, (void)offset, (void)size, (void)data;
     abort();
 }
-void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, const uint32_t *tokens, uint32_t n)
+void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_key,
+                              const uint32_t *tokens, uint32_t n)
 {
-    (void)e, (void)snapshot, (void)tokens, (void)n;
+    (void)cache_key, (void)e, (void)snapshot, (void)tokens, (void)n;
     abort();
 }
 

@@ -12,7 +12,7 @@
 #include "kv/states.h"
 #include "unit/kv/memory_device.h"
 
-enum { LAYERS = 3, LIVE = 3, KEPT = 4, TOKENS = 40 };
+enum { LAYERS = 3, LIVE = 3, KEPT = 4, TOKENS = 40, KEY = 9 };
 
 static const bt_state_layer layers[LAYERS] = {
     { .conv_rows = 3, .conv_cols = 5, .n_heads = 2, .dk = 4, .dv = 3 },
@@ -103,12 +103,13 @@ static void a_turn_continues_from_its_snapshot(void **state)
     const uint32_t tokens[4] = { 7, 8, 9, 10 };
     const uint32_t first = take(p);
     fill(p, first, 1000);
-    assert_true(bt_snapshot_keep(p, first, tokens, 3));
+    assert_true(bt_snapshot_keep(p, first, KEY, tokens, 3));
+    assert_int_equal(bt_snapshot_find(p, KEY + 1, tokens, 3), 0);     /* somebody else's */
     fill(p, first, 2000);                                 /* the sequence goes on */
     bt_state_give(p, first);
 
     const uint32_t second = take(p);
-    assert_int_equal(bt_snapshot_restore(p, second, tokens, 4), 3);
+    assert_int_equal(bt_snapshot_restore(p, second, KEY, tokens, 4), 3);
     assert_true(holds(p, second, 1000));
     bt_state_give(p, second);
 }
@@ -138,10 +139,10 @@ static void other_tokens_find_nothing(void **state)
     const uint32_t tokens[3] = { 1, 2, 3 }, others[3] = { 1, 2, 4 };
     const uint32_t slot = take(p);
     fill(p, slot, 9);
-    bt_snapshot_keep(p, slot, tokens, 3);
-    assert_int_equal(bt_snapshot_find(p, others, 3), 0);
-    assert_int_equal(bt_snapshot_find(p, tokens, 2), 0);   /* too long by one */
-    assert_int_equal(bt_snapshot_restore(p, slot, others, 3), 0);
+    bt_snapshot_keep(p, slot, KEY, tokens, 3);
+    assert_int_equal(bt_snapshot_find(p, KEY, others, 3), 0);
+    assert_int_equal(bt_snapshot_find(p, KEY, tokens, 2), 0);   /* too long by one */
+    assert_int_equal(bt_snapshot_restore(p, slot, KEY, others, 3), 0);
     assert_true(holds(p, slot, 0));
     bt_state_give(p, slot);
 }
@@ -162,7 +163,7 @@ static void random_turns_agree_with_a_list(void **state)
             tokens[i] = bt_mt19937_next(&g) % 2;           /* prompts that often begin alike */
         }
         const uint32_t n_max = 1 + bt_mt19937_next(&g) % TOKENS;
-        const uint32_t n = bt_snapshot_restore(p, slot, tokens, n_max);
+        const uint32_t n = bt_snapshot_restore(p, slot, KEY, tokens, n_max);
         float mark = 0;
         for (uint32_t i = 0; i < n_list && n > 0; i++) {
             if (list[i].n == n && memcmp(list[i].tokens, tokens, n * sizeof *tokens) == 0) {
@@ -174,14 +175,14 @@ static void random_turns_agree_with_a_list(void **state)
         found += n > 0;
 
         const uint32_t keep = 1 + bt_mt19937_next(&g) % 6;
-        if (bt_snapshot_find(p, tokens, keep) != keep) {
+        if (bt_snapshot_find(p, KEY, tokens, keep) != keep) {
             fill(p, slot, (float)(round + 1) * 1000);
-            assert_true(bt_snapshot_keep(p, slot, tokens, keep));
+            assert_true(bt_snapshot_keep(p, slot, KEY, tokens, keep));
             memcpy(list[n_list].tokens, tokens, sizeof tokens);
             list[n_list].n = keep;
             list[n_list++].mark = (float)(round + 1) * 1000;
         }
-        assert_int_equal(bt_snapshot_find(p, tokens, keep), keep);
+        assert_int_equal(bt_snapshot_find(p, KEY, tokens, keep), keep);
         assert_true(bt_snapshot_count(p) <= KEPT);
     }
     assert_true(found > 500);
@@ -193,14 +194,14 @@ static void the_one_used_least_recently_goes_first(void **state)
     bt_state_pool *p = ((fixture *)*state)->pool;
     const uint32_t slot = take(p);
     for (uint32_t i = 0; i < KEPT; i++) {
-        bt_snapshot_keep(p, slot, &i, 1);
+        bt_snapshot_keep(p, slot, KEY, &i, 1);
     }
     uint32_t token = 0;
-    bt_snapshot_restore(p, slot, &token, 1);               /* 0 is used again, so 1 is the oldest */
+    bt_snapshot_restore(p, slot, KEY, &token, 1);               /* so 1 is the oldest now */
     token = 99;
-    bt_snapshot_keep(p, slot, &token, 1);
+    bt_snapshot_keep(p, slot, KEY, &token, 1);
     for (token = 0; token < KEPT; token++) {
-        assert_int_equal(bt_snapshot_find(p, &token, 1), token == 1 ? 0 : 1);
+        assert_int_equal(bt_snapshot_find(p, KEY, &token, 1), token == 1 ? 0 : 1);
     }
     bt_state_give(p, slot);
 }
@@ -211,8 +212,8 @@ static void without_room_nothing_is_kept(void **state)
     bt_state_pool *p = create(&other, 10);
     (void)state;
     const uint32_t slot = take(p), token = 5;
-    assert_false(bt_snapshot_keep(p, slot, &token, 1));
-    assert_int_equal(bt_snapshot_find(p, &token, 1), 0);
+    assert_false(bt_snapshot_keep(p, slot, KEY, &token, 1));
+    assert_int_equal(bt_snapshot_find(p, KEY, &token, 1), 0);
     bt_state_give(p, slot);
     bt_state_pool_destroy(p);
 }
@@ -224,14 +225,14 @@ static void one_from_elsewhere_counts_when_it_is_published(void **state)
     uint32_t slot = UINT32_MAX, mine = take(p);
     assert_true(bt_snapshot_reserve(p, &slot));
     fill(p, slot, 3000);
-    assert_int_equal(bt_snapshot_find(p, tokens, 3), 0);
+    assert_int_equal(bt_snapshot_find(p, KEY, tokens, 3), 0);
     bt_snapshot_drop_all(p);                              /* leaves what is being written */
-    bt_snapshot_publish(p, slot, tokens, 3);
-    assert_int_equal(bt_snapshot_restore(p, mine, tokens, 3), 3);
+    bt_snapshot_publish(p, slot, KEY, tokens, 3);
+    assert_int_equal(bt_snapshot_restore(p, mine, KEY, tokens, 3), 3);
     assert_true(holds(p, mine, 3000));
 
     assert_true(bt_snapshot_reserve(p, &slot));           /* given up: nothing is known of it */
-    bt_snapshot_publish(p, slot, tokens, 0);
+    bt_snapshot_publish(p, slot, KEY, tokens, 0);
     assert_int_equal(bt_snapshot_count(p), 1);
     bt_state_give(p, mine);
 }
@@ -242,22 +243,22 @@ static void a_pinned_one_stays(void **state)
     const uint32_t mine = take(p);
     uint32_t pinned = UINT32_MAX, other, slots[KEPT], zero = 0;
     fill(p, mine, 500);
-    assert_true(bt_snapshot_keep(p, mine, &zero, 1));
-    assert_false(bt_snapshot_pin(p, &zero, 0, &other));
-    assert_true(bt_snapshot_pin(p, &zero, 1, &pinned));
+    assert_true(bt_snapshot_keep(p, mine, KEY, &zero, 1));
+    assert_false(bt_snapshot_pin(p, KEY, &zero, 0, &other));
+    assert_true(bt_snapshot_pin(p, KEY, &zero, 1, &pinned));
     fill(p, mine, 600);
     for (uint32_t token = 1; token < 3 * KEPT; token++) {
-        assert_true(bt_snapshot_keep(p, mine, &token, 1));
+        assert_true(bt_snapshot_keep(p, mine, KEY, &token, 1));
     }
-    assert_int_equal(bt_snapshot_find(p, &zero, 1), 1);
+    assert_int_equal(bt_snapshot_find(p, KEY, &zero, 1), 1);
     assert_true(holds(p, pinned, 500));
     for (uint32_t i = 0; i < KEPT - 1; i++) {             /* all others reserved: no room is left */
         assert_true(bt_snapshot_reserve(p, &slots[i]));
     }
     assert_false(bt_snapshot_reserve(p, &other));
-    assert_false(bt_snapshot_keep(p, mine, (const uint32_t[]){ 99 }, 1));
+    assert_false(bt_snapshot_keep(p, mine, KEY, (const uint32_t[]){ 99 }, 1));
     for (uint32_t i = 0; i < KEPT - 1; i++) {
-        bt_snapshot_publish(p, slots[i], &zero, 0);
+        bt_snapshot_publish(p, slots[i], KEY, &zero, 0);
     }
     bt_snapshot_unpin(p, pinned);
     bt_snapshot_drop_all(p);
