@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "handoff/rows_fast.h"
 #include "handoff/say.h"
 
 /* ---- names ---- */
@@ -185,11 +186,20 @@ void bt_rows_room_close(bt_rows_room *room)
     *room = (bt_rows_room){ 0 };
 }
 
-/* n rows from one type to the other, through f32, which holds values of both exactly. */
+/* n rows from one type to the other: through f32, which holds values of both exactly, or in one
+ * step with the same result. */
 static void turn(bt_type from_type, const uint8_t *from, bt_type to_type, uint8_t *to, uint32_t dim,
                  uint32_t n, float *values)
 {
     if (dim == 0) {
+        return;
+    }
+    if (from_type == BT_TYPE_F16 && to_type == BT_TYPE_Q8_0) {
+        bt_rows_f16_to_q8_0(from, to, (size_t)n * dim);
+        return;
+    }
+    if (from_type == BT_TYPE_Q8_0 && to_type == BT_TYPE_F16) {
+        bt_rows_q8_0_to_f16(from, to, (size_t)n * dim);
         return;
     }
     const uint32_t from_bytes = row_bytes(from_type, dim), to_bytes = row_bytes(to_type, dim);

@@ -371,6 +371,10 @@ static bt_io transmit(bt_transport *base, const struct iovec *parts, int n_parts
 
     pthread_mutex_lock(&t->lock);
     bt_io io = flush(t, err);
+    if (t->damage.status != BT_OK) {    /* not what TLS says after it: that the peer has closed */
+        *err = t->damage;
+        io = BT_IO_FAILED;
+    }
     if (io == BT_IO_DONE && t->accepted == 0) {
         io = encrypt(t, parts, n_parts, err);
         if (io == BT_IO_DONE || t->accepted > 0) {

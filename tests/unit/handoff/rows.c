@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "handoff/rows.h"
+#include "handoff/rows_fast.h"
 
 enum { DIM = 96, BLOCK = 32, N = BT_ROWS_AT_ONCE };
 
@@ -137,6 +138,74 @@ static void values_move_no_further_than_the_bounds(void **state)
     there_and_back(&f32, BT_ROWS_F16);
 }
 
+/* ---- the fast pair ---- */
+
+static void assert_same_block(const uint16_t *halves)
+{
+    float values[BLOCK];
+    uint8_t want[34], got[34], want_back[2 * BLOCK], got_back[2 * BLOCK];
+    assert_int_equal(bt_type_decode(BT_TYPE_F16, halves, values, BLOCK), BT_OK);
+    assert_int_equal(bt_type_encode(BT_TYPE_Q8_0, values, want, BLOCK), BT_OK);
+    bt_rows_f16_to_q8_0((const uint8_t *)halves, got, BLOCK);
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(bt_type_decode(BT_TYPE_Q8_0, want, values, BLOCK), BT_OK);
+    assert_int_equal(bt_type_encode(BT_TYPE_F16, values, want_back, BLOCK), BT_OK);
+    bt_rows_q8_0_to_f16(want, got_back, BLOCK);
+    assert_memory_equal(got_back, want_back, sizeof want_back);
+}
+
+/* Every f16 but NaN as the largest of its block and as a follower; blocks of random bits, and of
+ * one magnitude. */
+static void fast_blocks_have_the_same_bits(void **state)
+{
+    (void)state;
+    bt_mt19937 g;
+    uint16_t block[BLOCK];
+    bt_mt19937_init(&g, 11);
+    for (uint32_t h = 0; h <= 0xffff; h++) {
+        if ((h & 0x7fff) > 0x7c00) {
+            continue;
+        }
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            const uint32_t below = (h & 0x7fff) > 0 ? bt_mt19937_next(&g) % (h & 0x7fff) : 0;
+            block[i] = (uint16_t)(below | (bt_mt19937_next(&g) & 0x8000));
+        }
+        block[h % BLOCK] = (uint16_t)h;
+        assert_same_block(block);
+    }
+    for (uint32_t n = 0; n < 20000; n++) {
+        const uint32_t exponent = bt_mt19937_next(&g) % 31 << 10;
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            const uint32_t bits = bt_mt19937_next(&g);
+            const uint32_t finite = (bits & 0x7c00) == 0x7c00 ? bits & 0x83ff : bits;
+            block[i] = (uint16_t)(n % 2 ? finite : (bits & 0x83ff) | exponent);
+        }
+        assert_same_block(block);
+    }
+}
+
+/* A receiver takes any bytes; all scales but NaN, with codes that no sender makes. */
+static void fast_blocks_take_any_bytes(void **state)
+{
+    (void)state;
+    uint8_t block[34], want[2 * BLOCK], got[2 * BLOCK];
+    float values[BLOCK];
+    for (uint32_t scale = 0; scale <= 0xffff; scale++) {
+        block[0] = (uint8_t)scale;
+        block[1] = (uint8_t)(scale >> 8);
+        for (uint32_t i = 0; i < BLOCK; i++) {
+            block[2 + i] = (uint8_t)(i < 8 ? 0x7c + i : i * 37 + scale);
+        }
+        bt_rows_q8_0_to_f16(block, got, BLOCK);
+        if ((scale & 0x7fff) > 0x7c00) {
+            continue;
+        }
+        assert_int_equal(bt_type_decode(BT_TYPE_Q8_0, block, values, BLOCK), BT_OK);
+        assert_int_equal(bt_type_encode(BT_TYPE_F16, values, want, BLOCK), BT_OK);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +213,8 @@ int main(void)
         cmocka_unit_test(a_codec_that_is_the_stored_type_changes_nothing),
         cmocka_unit_test(what_cannot_be_is_named),
         cmocka_unit_test(values_move_no_further_than_the_bounds),
+        cmocka_unit_test(fast_blocks_have_the_same_bits),
+        cmocka_unit_test(fast_blocks_take_any_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
