@@ -36,7 +36,8 @@ const bt_option bt_prefill_option_table[] = {
     { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
       AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
     { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
-      "when a worker fails: fallback (prefill here) or fail (default: fallback)", false },
+      "when a worker fails: fallback (prefill here) or fail; hedge: as fallback, and prefill here "
+      "as well when it is late (default: fallback)", false },
     { "Prefill elsewhere", "--prefill-wire-type", "TYPE", "PREFILL_WIRE_TYPE", BT_OPT_TEXT,
       AT(wire_type), "rows travel as f16 or q8_0, for a slow link; stored: as they are in memory, "
       "bit for bit (default: stored)", false },
@@ -78,9 +79,10 @@ const bt_option bt_sampling_option_table[] = {
 
 static bool choose_policy(const char *name, bt_prefill_policy *ret_policy)
 {
-    *ret_policy = strcmp(name, "fail") == 0 ? BT_POLICY_FAIL : BT_POLICY_FALLBACK;
+    *ret_policy = strcmp(name, "fail") == 0    ? BT_POLICY_FAIL
+                  : strcmp(name, "hedge") == 0 ? BT_POLICY_HEDGE : BT_POLICY_FALLBACK;
     if (*ret_policy == BT_POLICY_FALLBACK && strcmp(name, "fallback") != 0) {
-        bt_cli_usage_error("--prefill-policy is '%s', but must be fallback or fail", name);
+        bt_cli_usage_error("--prefill-policy is '%s', but must be fallback, fail or hedge", name);
         return false;
     }
     return true;

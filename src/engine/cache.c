@@ -37,7 +37,7 @@ void bt_cache_share(bt_engine *e, bt_request *r)
 void bt_cache_enter(bt_engine *e, bt_request *r)
 {
     const uint32_t n = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
-    if (!r->no_cache && n > r->n_entered) {
+    if (!r->no_cache && !r->other_pages && n > r->n_entered) {
         bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, n, r->pages, &r->cursor);
         r->n_entered = n;
     }

@@ -56,12 +56,13 @@ typedef struct {
 typedef enum {
     BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE
 } bt_prefill_place;
-typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL } bt_prefill_policy;
+typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL, BT_POLICY_HEDGE } bt_prefill_policy;
 typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where;
 
 typedef struct {
     bt_prefill_place place;
     bool     fallback;             /* remote was tried and given up */
+    bool     hedged;               /* prefilled here and there; `place` says who was first */
     char     worker[128];          /* "host:port", "" if none */
     char     reason[256];          /* why this place, or why it fell back; one sentence */
     uint32_t n_cached;             /* tokens found in the prefix cache */
@@ -106,6 +107,8 @@ typedef struct {
     bool (*start)(void *context, const bt_prefill_job *job, bt_prefill_report *report);
     /* The request is gone: stop writing and abandon the ticket soon (within 250 ms). */
     void (*cancel)(void *context, uint64_t ticket);
+    /* As cancel, but because the prompt was prefilled here first (bt_engine_import_hedge). */
+    void (*outrun)(void *context, uint64_t ticket);
     /* A local prefill of n_tokens from `position` took `ms`: for the cost model. May be NULL. */
     void (*measured)(void *context, uint32_t position, uint32_t n_tokens, double ms);
 } bt_placement;
@@ -126,6 +129,10 @@ void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_rep
  * ends the request with `status`; else the rest is prefilled here. */
 void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
                               const bt_prefill_report *report, bt_status status);
+
+/* Prefills the prompt here as well, as soon as there are pages for it: whichever side is complete
+ * first is used, and no row of the other. Nothing when the ticket is closed. */
+void bt_engine_import_hedge(bt_engine *e, uint64_t ticket);
 
 /* ---- push: rows leave as they are computed ---- */
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/hedge.h"
 #include "engine/load.h"
 #include "engine/private.h"
 #include "engine/state.h"
@@ -163,6 +164,19 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
     finish(e, ticket, BT_TICKET_ABANDONED, position_complete, report, status);
 }
 
+void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
+{
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = find_open(e, ticket);
+    if (t) {
+        t->hedge = true;
+    }
+    pthread_mutex_unlock(&e->import_lock);
+    if (t) {
+        bt_engine_wake(e);
+    }
+}
+
 /* ---- opening ---- */
 
 static uint64_t count_missing(const bt_engine *e, uint32_t n_rows)
@@ -276,6 +290,7 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
     r->phase = BT_PHASE_REMOTE;
     r->remote_ms = bt_clock_ms();
     if (e->placement.start(e->placement.context, &job, &report)) {
+        set_report(r, &report);        /* what is known so far */
         return true;
     }
     r->phase = BT_PHASE_PREFILL;
@@ -285,12 +300,37 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
     return false;
 }
 
+static void drop_ticket(bt_engine *e, bt_request *r)
+{
+    bt_ticket was = close_ticket(e, r);
+    free_ticket(e, r, &was, false);
+    if (bt_hedge_runs(r)) {
+        bt_hedge_end(e, r, false);
+    }
+}
+
 void bt_import_cancel(bt_engine *e, bt_request *r)
 {
     const uint64_t id = r->ticket;
-    bt_ticket was = close_ticket(e, r);
-    free_ticket(e, r, &was, false);
+    drop_ticket(e, r);
     e->placement.cancel(e->placement.context, id);
+}
+
+void bt_import_outrun(bt_engine *e, bt_request *r)
+{
+    const uint64_t id = r->ticket;
+    const bool first = r->n_done == r->n_prompt;
+    drop_ticket(e, r);
+    pthread_mutex_lock(&r->lock);
+    bt_prefill_report *p = &r->stats.prefill;
+    p->hedged = true;
+    p->place = BT_PREFILL_LOCAL;
+    p->total_ms = bt_clock_ms() - r->remote_ms;
+    snprintf(p->reason, sizeof p->reason, "%s", first
+             ? "it was prefilled here as well as on the worker, and here it was complete first"
+             : "pages were too few to go on here as well as on the worker");
+    pthread_mutex_unlock(&r->lock);
+    e->placement.outrun(e->placement.context, id);
 }
 
 /* ---- settling ---- */
@@ -320,7 +360,7 @@ static uint32_t frontier(const bt_engine *e, const bt_ticket *t, uint32_t limit)
 static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
 {
     const bool complete = t->state == BT_TICKET_COMMITTED && t->n_missing == 0;
-    const uint32_t n = complete ? t->end - t->first
+    uint32_t n = complete ? t->end - t->first
                        : t->state == BT_TICKET_ABANDONED && !e->states
                            ? frontier(e, t, t->position_complete)
                            : 0;
@@ -333,14 +373,21 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
         bt_log(BT_LOG_WARN, "engine request %llu commit refused: %llu rows missing",
                (unsigned long long)r->id, (unsigned long long)t->n_missing);
     }
-    free_ticket(e, r, t, complete);
+    report.hedged = r->hedged;
+    if (bt_hedge_runs(r)) {
+        /* Further than we are: complete, or what there is of it is more. */
+        const bool elsewhere = t->first + n > r->n_done;
+        bt_hedge_end(e, r, elsewhere);
+        n = elsewhere ? n : 0;
+    }
+    free_ticket(e, r, t, complete && n > 0);
     if (report.total_ms <= 0) {
         report.total_ms = bt_clock_ms() - r->remote_ms;
     }
     set_report(r, &report);
     r->phase = BT_PHASE_PREFILL;
     r->n_remote = n;
-    r->n_done += n;
+    r->n_done = n > 0 ? t->first + n : r->n_done;
     bt_cache_enter(e, r);
     if (n > 0) {
         bt_ring_put_progress(r, r->n_done);
@@ -355,15 +402,17 @@ void bt_imports_settle(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
-        if (!r || r->phase != BT_PHASE_REMOTE) {
+        if (!r || r->ticket == 0) {
             continue;
         }
         pthread_mutex_lock(&e->import_lock);
-        const bool over = e->tickets[i].state != BT_TICKET_OPEN;
+        const bool over = e->tickets[i].state != BT_TICKET_OPEN, hedge = e->tickets[i].hedge;
         pthread_mutex_unlock(&e->import_lock);
         if (over) {
             bt_ticket was = close_ticket(e, r);
             settle(e, r, &was);
+        } else if (hedge && !bt_hedge_runs(r)) {
+            (void)bt_hedge_begin(e, r);    /* else in a later round */
         }
     }
 }

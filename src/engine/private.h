@@ -6,10 +6,11 @@
  * sequence.c  admission, pages, preemption, the end
  * cache.c     the prefix tree: lookup, entering, eviction when a page is needed
  * schedule.c  which rows the next step evaluates
- * pace.c      how long steps take: a fit that bounds prefill while others decode
+ * pace.h      how long steps take: a fit that bounds prefill while others decode
  * step.c      runs a step; logits to tokens to events
  * state.c     recurrent states: slots, snapshots, where steps are cut for them
  * import.c    tickets: rows that somebody else computes; load.h: what a prefill here meets
+ * hedge.h     a prompt that is prefilled here as well as elsewhere
  * stats.c     counters and reports
  *
  * A request is handed over: submit makes it, the engine thread owns all of it but what stands under
@@ -23,6 +24,7 @@
 #include <stdatomic.h>
 
 #include "engine/engine.h"
+#include "engine/pace.h"
 #include "kv/prefix.h"
 #include "kv/states.h"
 
@@ -77,6 +79,7 @@ struct bt_request {
     uint32_t   n_done;                 /* positions whose rows are computed or committed */
     uint32_t  *pages;                  /* [n_pages <= n_pages_max] */
     uint32_t   n_pages, n_pages_max;
+    uint32_t  *other_pages, n_other_pages;    /* hedge.h: where rows come in; NULL: into `pages` */
     uint32_t   n_entered;              /* positions in the prefix tree */
     uint32_t  *borders;                /* [n_borders] ascending, inside the prompt */
     uint32_t   n_borders;
@@ -84,23 +87,13 @@ struct bt_request {
     uint32_t   snapshot_at;            /* position of the last snapshot of it; 0: none */
     uint32_t   shared_at;              /* another waits for so much of it; 0: none */
     bt_kv_prefix_cursor cursor;
-    bool       begun;                  /* BEGIN was put */
-    bool       waits_for_room;         /* in this round: its ring is full */
+    bool       begun, waits_for_room, hedged; /* BEGIN was put; in this round: its ring is full */
     uint64_t   ticket;                 /* 0: none */
     uint32_t   n_cached, n_remote;
     double     admitted_ms, first_token_ms, remote_ms;
     bt_sampler     *sampler;
     bt_text_stream *stream;            /* NULL without a tokenizer */
 };
-
-/* ---- how long steps take ---- */
-
-typedef struct { double w, x, y, xx, xy; } bt_pace_line;      /* fading sums */
-
-typedef struct {
-    bt_pace_line decode, alone, mixed;
-    double decode_rows, decode_ms, prefill_rows, prefill_ms;   /* fading sums, for the rates */
-} bt_pace;
 
 /* ---- tickets ---- */
 
@@ -111,6 +104,7 @@ typedef enum {
 typedef struct {
     uint64_t  id;
     bt_ticket_state state;
+    bool      hedge;                   /* shall be prefilled here as well */
     uint32_t  n_writers;               /* threads that copy rows just now */
     const uint32_t *pages;
     uint32_t  first, end;              /* positions reserved */
@@ -134,8 +128,7 @@ typedef struct {
 } bt_step_part;
 
 typedef struct {
-    uint32_t  n_rows, n_parts, n_logit_rows;
-    uint32_t  n_decode_rows, n_prefill_rows;
+    uint32_t  n_rows, n_parts, n_logit_rows, n_decode_rows, n_prefill_rows;
     double    n_keys;                  /* that prefill rows look at */
     uint32_t *tokens, *positions, *row_sequence;     /* [n_batch] */
     uint32_t *logit_rows;                            /* [n_parallel] */
@@ -207,6 +200,8 @@ void bt_sequences_reap(bt_engine *e);                  /* what was cancelled or 
 /* Makes sure of a page for position n_done. May end or preempt younger sequences, or end this one:
  * false then, or when it must sit this step out. */
 bool bt_sequence_has_page(bt_engine *e, bt_request *r);
+/* Whether so many pages can be had without those that answers will ask for before long. */
+bool bt_sequence_fits(const bt_engine *e, uint32_t n_pages);
 /* The END event, and everything given back. */
 void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
                      const char *message);
@@ -225,14 +220,6 @@ void bt_cache_forget(bt_engine *e, bt_request *r);     /* its rows proved to be 
 /* ---- schedule.c ---- */
 bool bt_schedule(bt_engine *e);                        /* fills e->plan; false: nothing to do */
 
-/* ---- pace.c ---- */
-void   bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms);
-double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows);
-/* Of one prefill row at `position`, with or without decoding in the step; 0: not known yet. */
-double bt_pace_prefill_ms(const bt_pace *p, bool decoding, double position);
-double bt_pace_prefill_rate(const bt_pace *p);         /* rows per ms; 0: not known yet */
-double bt_pace_decode_rate(const bt_pace *p);
-
 /* ---- step.c ---- */
 void bt_step_run(bt_engine *e);
 
@@ -240,7 +227,9 @@ void bt_step_run(bt_engine *e);
 /* Asks the placement. true: the request is REMOTE; false: it goes on here. */
 bool bt_import_start(bt_engine *e, bt_request *r, uint32_t slot);
 void bt_imports_settle(bt_engine *e);                  /* commits and abandons that came */
-void bt_import_cancel(bt_engine *e, bt_request *r);    /* no rows after this; tells the placement */
+/* No rows after this; tells the placement. The second: the prompt was prefilled here first. */
+void bt_import_cancel(bt_engine *e, bt_request *r);
+void bt_import_outrun(bt_engine *e, bt_request *r);
 
 /* ---- stats.c ---- */
 void bt_stats_publish(bt_engine *e);

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/hedge.h"
 #include "engine/private.h"
 #include "engine/state.h"
 
@@ -86,6 +87,11 @@ static void own_last_page(bt_engine *e, bt_request *r)
     }
 }
 
+bool bt_sequence_fits(const bt_engine *e, uint32_t n_pages)
+{
+    return n_pages + headroom(e) <= pages_available(e);
+}
+
 /* Shares what the cache has and takes the rest; false, with nothing held, when pages are short. */
 static bool reserve(bt_engine *e, bt_request *r)
 {
@@ -95,7 +101,7 @@ static bool reserve(bt_engine *e, bt_request *r)
     bt_cache_share(e, r);
     const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
     const uint32_t n_needed = pages_of(positions_to_begin(r));
-    bool fits = n_needed - n_full + headroom(e) <= pages_available(e);
+    bool fits = bt_sequence_fits(e, n_needed - n_full);
     if (fits) {
         begin_at(e, r, r->n_done);
     }
@@ -228,10 +234,22 @@ static void leave_place(bt_engine *e, const bt_request *r)
     }
 }
 
+/* A prompt that is prefilled here as well as elsewhere holds pages twice: it can do with its own. */
+static bool end_a_hedge(bt_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        if (e->active[i] && bt_hedge_runs(e->active[i])) {
+            bt_import_outrun(e, e->active[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Back to the line, by age; what it computed stays in the cache for as long as there is room. */
 static void preempt(bt_engine *e, bt_request *r)
 {
-    if (r->phase == BT_PHASE_REMOTE) {
+    if (r->ticket != 0) {
         bt_import_cancel(e, r);
     }
     bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
@@ -241,6 +259,7 @@ static void preempt(bt_engine *e, bt_request *r)
     leave_place(e, r);
     r->phase = BT_PHASE_WAITING;
     r->n_done = r->n_entered = r->shared_at = 0;
+    r->hedged = false;
     r->cursor = (bt_kv_prefix_cursor){ 0 };
     bt_request **at = &e->waiting;
     while (*at && (*at)->id < r->id) {
@@ -269,6 +288,9 @@ bool bt_sequence_has_page(bt_engine *e, bt_request *r)
         BT_ASSERT(r->n_pages < r->n_pages_max);
         if (bt_cache_take_page(e, &r->pages[r->n_pages])) {
             r->n_pages++;
+            continue;
+        }
+        if (end_a_hedge(e)) {
             continue;
         }
         bt_request *victim = youngest(e);
@@ -316,9 +338,10 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
                 const char *message)
 {
     BT_ASSERT(r->phase != BT_PHASE_ENDED);
-    if (r->phase == BT_PHASE_REMOTE) {
+    if (r->ticket != 0) {
         bt_import_cancel(e, r);
-    } else if (finish != BT_FINISH_ERROR) {
+    }
+    if (r->phase != BT_PHASE_REMOTE && finish != BT_FINISH_ERROR) {
         bt_cache_enter_last(e, r);
         bt_state_keep(e, r);
     }

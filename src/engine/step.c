@@ -146,6 +146,9 @@ static void advance(bt_engine *e, const bt_step_part *part)
         e->stats.n_prompt_tokens += part->n_rows;
         bt_ring_put_progress(r, r->n_done);
     }
+    if (r->ticket != 0 && r->n_done == r->n_prompt) {
+        bt_import_outrun(e, r);
+    }
     if (part->logit_row != BT_NOTHING) {
         uint64_t stride;
         const bt_rows result = bt_tape_result(e->tape);

@@ -16,7 +16,8 @@
 
 /* ---- life ---- */
 
-bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report)
+bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report,
+                                      double hedge_ms)
 {
     bt_handoff_job *j = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *j);
     uint32_t *tokens = bt_alloc_zero(BT_MEM_handoff, job->position_end, sizeof *tokens);
@@ -34,6 +35,7 @@ bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefil
     bt_handoff_job_set_borders(j, job);
     j->policy_fail = job->policy == BT_POLICY_FAIL;
     j->tenant = job->cache_key;
+    j->hedge_ms = hedge_ms;
     j->start_ms = bt_clock_ms();
     j->report = *report;
     return j;
@@ -327,9 +329,10 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.total_ms = bt_clock_ms() - job->start_ms;
     job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
     tell_wire_type(p, job);
-    const bt_prefill_outcome outcome = status == BT_E_CANCELLED ? BT_PREFILL_OUTCOME_CANCELLED
-                                       : job->policy_fail       ? BT_PREFILL_OUTCOME_FAILED
-                                                                : BT_PREFILL_OUTCOME_FALLBACK;
+    const bt_prefill_outcome outcome = job->outrun                ? BT_PREFILL_OUTCOME_OUTRUN
+                                       : status == BT_E_CANCELLED ? BT_PREFILL_OUTCOME_CANCELLED
+                                       : job->policy_fail         ? BT_PREFILL_OUTCOME_FAILED
+                                                                  : BT_PREFILL_OUTCOME_FALLBACK;
     (void)pthread_mutex_lock(&p->lock);
     bt_handoff_decided(p, job->ticket, outcome, job->report.total_ms);
     (void)pthread_mutex_unlock(&p->lock);
@@ -338,13 +341,20 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     bt_handoff_job_destroy(job);
 }
 
+/* Lock held. */
+static void count_cancelled(bt_handoff_peer *peer, const bt_handoff_job *job)
+{
+    peer->status.n_cancelled++;
+    peer->owner->status.n_cancelled += !job->outrun;
+    peer->owner->status.n_outrun += job->outrun;
+}
+
 static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
 {
     bt_prefill *p = peer->owner;
     (void)pthread_mutex_lock(&p->lock);
     take_off(peer, job);
-    peer->status.n_cancelled++;
-    p->status.n_cancelled++;
+    count_cancelled(peer, job);
     if (job->sent) {
         bt_handoff_job_send_cancel(peer, job->stream, BT_E_CANCELLED);
     }
@@ -390,8 +400,7 @@ static void count_failed(bt_handoff_peer *peer, const bt_handoff_job *job, bool 
 {
     bt_prefill_status *all = &peer->owner->status;
     if (job->cancelled) {
-        peer->status.n_cancelled++;
-        all->n_cancelled++;
+        count_cancelled(peer, job);
     } else {
         peer->status.n_fallbacks++;
         all->n_retries += goes_on;
@@ -652,6 +661,31 @@ static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job
     return 10000 + 4 * (here > there ? here : there) + 4 * token_ms * (double)load->queued_tokens;
 }
 
+/* Lock free. Prompts that are later than they should be are prefilled here as well: the engine is
+ * told their tickets, and says by outrun() that it was first. */
+static void hedge_late(bt_handoff_peer *peer)
+{
+    bt_prefill *p = peer->owner;
+    const double now = bt_clock_ms();
+    for (;;) {
+        (void)pthread_mutex_lock(&p->lock);
+        bt_handoff_job *j = peer->jobs;
+        while (j && !(j->hedge_ms > 0 && now >= j->hedge_ms && !j->hedged && !j->cancelled)) {
+            j = j->next;
+        }
+        const uint64_t ticket = j ? j->ticket : 0;
+        if (j) {
+            j->hedged = true;
+            p->status.n_hedged++;
+        }
+        (void)pthread_mutex_unlock(&p->lock);
+        if (!j) {
+            return;
+        }
+        bt_engine_import_hedge(p->engine, ticket);
+    }
+}
+
 /* Lock held. The first job that cannot stay, with the reason (BT_OK: cancelled). */
 static bt_handoff_job *find_overdue(bt_handoff_peer *peer, const bt_link_load *load, bt_error *why)
 {
@@ -683,6 +717,7 @@ void bt_handoff_jobs_tick(bt_handoff_peer *peer)
 {
     bt_link_stats link;
     bt_link_stats_get(peer->link, &link);
+    hedge_late(peer);
     for (;;) {
         bt_error why;
         (void)pthread_mutex_lock(&peer->owner->lock);

@@ -37,6 +37,7 @@ bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job
         q.position_first = job->position_first;
         q.position_end = job->position_end;
         q.always = job->where == BT_WHERE_REMOTE;
+        q.hedged = job->policy != BT_POLICY_FAIL;
         q.here.decode_ms = job->decode_ms;
         q.here.last_ms = job->last_ms;
         q.here.ahead = (bt_router_load){ (double)job->tokens_ahead, job->keys_ahead };
@@ -171,7 +172,7 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
     say_none_ready(p, job->position_end, report->reason, sizeof report->reason);
     bt_say(d->told.reason, sizeof d->told.reason, "%s", report->reason);
     report->fallback = true;
-    bt_handoff_job *refused = fail ? bt_handoff_job_create(job, report) : NULL;
+    bt_handoff_job *refused = fail ? bt_handoff_job_create(job, report, 0) : NULL;
     d->told.outcome = refused ? BT_PREFILL_OUTCOME_FAILED : BT_PREFILL_OUTCOME_FALLBACK;
     if (!refused) {
         p->status.n_fallbacks++;
@@ -184,11 +185,22 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
     return true;
 }
 
+/* When the prompt shall be prefilled here as well. Later than predicted by a quarter is late; where
+ * nothing can be predicted there is nothing to wait for, and what is only tried is not waited for
+ * either. 0: never. */
+static double hedge_time(const bt_prefill_job *job, const bt_router_answer *a)
+{
+    const bool probe = a->probe && job->policy != BT_POLICY_FAIL;
+    const double late_ms = probe || a->remote_ms <= 0
+            ? 0 : 1.25 * a->remote_ms + BT_HANDOFF_HEDGE_LATE_MS;
+    return probe || job->policy == BT_POLICY_HEDGE ? bt_clock_ms() + late_ms : 0;
+}
+
 /* Lock held. */
-static bool start_on(bt_prefill *p, uint32_t index, const bt_prefill_job *job,
+static bool start_on(bt_prefill *p, const bt_router_answer *a, const bt_prefill_job *job,
                      bt_prefill_report *report, bt_handoff_decision *d)
 {
-    bt_handoff_job *j = bt_handoff_job_create(job, report);
+    bt_handoff_job *j = bt_handoff_job_create(job, report, hedge_time(job, a));
     if (!j) {
         bt_say(report->reason, sizeof report->reason, "no memory to hand %u tokens to a worker",
                job->position_end);
@@ -197,7 +209,7 @@ static bool start_on(bt_prefill *p, uint32_t index, const bt_prefill_job *job,
         d->told.outcome = BT_PREFILL_OUTCOME_FALLBACK;
         return false;
     }
-    bt_handoff_job_give(&p->peers[index], j);
+    bt_handoff_job_give(&p->peers[a->worker], j);
     return true;
 }
 
@@ -220,7 +232,7 @@ static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill
         p->peers[i].n_passed += view[i].ready && q.automatic && !q.always;
     }
     if (a.worker >= 0) {
-        return start_on(p, (uint32_t)a.worker, job, report, d);
+        return start_on(p, &a, job, report, d);
     }
     if (a.wanted_remote) {
         return start_without_worker(p, job, report, d);
@@ -256,19 +268,26 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
 
 
 /* From here on late frames are dropped; the next tick ends the ticket and tells the worker. */
-static void cancel(void *context, uint64_t ticket)
+static void drop(bt_prefill *p, uint64_t ticket, bool outrun)
 {
-    bt_prefill *p = context;
     (void)pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
         for (bt_handoff_job *j = p->peers[i].jobs; j; j = j->next) {
             if (j->ticket == ticket) {
                 j->cancelled = true;
+                j->outrun = outrun;
+                if (outrun) {           /* not that fast after all */
+                    p->peers[i].compute.surprise = p->peers[i].transfer.surprise = 0;
+                }
             }
         }
     }
     (void)pthread_mutex_unlock(&p->lock);
 }
+
+static void cancel(void *context, uint64_t ticket) { drop(context, ticket, false); }
+
+static void outrun(void *context, uint64_t ticket) { drop(context, ticket, true); }
 
 /* Steps that follow one another in a prompt are one sample: a prompt's last steps all stand deep,
  * and by themselves would tell nothing of what depth costs. */
@@ -289,5 +308,6 @@ static void measured(void *context, uint32_t position, uint32_t n_tokens, double
 
 bt_placement bt_handoff_placement(bt_prefill *p)
 {
-    return (bt_placement){ .context = p, .start = start, .cancel = cancel, .measured = measured };
+    return (bt_placement){ .context = p, .start = start, .cancel = cancel,
+                           .outrun = outrun, .measured = measured };
 }

@@ -106,6 +106,7 @@ typedef struct {
     uint64_t n_fallbacks;              /* prompts meant for a worker and prefilled here after all */
     uint64_t n_failed;                 /* the same under policy `fail`: answered with an error */
     uint64_t n_retries;                /* prompts given to a second worker */
+    uint64_t n_hedged, n_outrun;       /* prefilled here as well; and here first */
     uint64_t n_cancelled;
     double   exposed_seconds, transfer_seconds;  /* sums over committed prompts */
     double   local_tokens_per_second;  /* 0: not measured yet */
@@ -126,6 +127,7 @@ bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index,
     X(REMOTE,    "remote")                                                \
     X(FALLBACK,  "fallback")      /* meant for a worker, finished here */ \
     X(FAILED,    "failed")        /* the same under policy `fail` */      \
+    X(OUTRUN,    "outrun")        /* prefilled here as well, and first */ \
     X(CANCELLED, "cancelled")
 
 typedef enum {

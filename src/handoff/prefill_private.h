@@ -37,6 +37,7 @@ enum {
     BT_HANDOFF_BACKOFF_REFUSED_MS = 10000, /* somebody said no: only a restart changes that */
     BT_HANDOFF_TRIES_MAX = 2,          /* workers that one prompt is given to */
     BT_HANDOFF_EXPRESS_PART = 4,       /* a prompt so much shorter than all others needs no slot */
+    BT_HANDOFF_HEDGE_LATE_MS = 20,     /* later than predicted by this and a quarter: hedge */
     BT_HANDOFF_MARKS = 64,
     BT_HANDOFF_GATHER_MAX = 4096,      /* tokens of a sample of what prefill costs here */
     BT_HANDOFF_MEASURE_MIN = 16        /* tokens; fewer measure the reading of weights */
@@ -70,6 +71,9 @@ struct bt_handoff_job {
     uint32_t  complete;                /* of these, verified so far */
     bool      policy_fail;
     uint64_t  tenant;                  /* whose caches it may meet */
+    bool      hedged;                  /* the engine was told to prefill it here as well */
+    bool      outrun;                  /* and was first; set by its thread, with `cancelled` */
+    double    hedge_ms;                /* when it is to be told; 0: never */
     bool      cancelled;               /* set by the engine's thread */
     bool      sent;                    /* PREFILL is out; else it waits for a slot */
     bt_status send_status;             /* what came of sending it */
@@ -185,8 +189,9 @@ void bt_handoff_job_mark(bt_handoff_job *job);
 uint32_t bt_handoff_job_left(const bt_handoff_job *job);
 
 /* ---- job.c ---- */
-/* NULL when there is no memory. */
-bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report);
+/* NULL when there is no memory. hedge_ms: when it is to be prefilled here as well; 0: never. */
+bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report,
+                                      double hedge_ms);
 void bt_handoff_job_destroy(bt_handoff_job *job);      /* NULL is fine */
 /* Lock held. Puts it on the peer's list and sends it if there is a slot. */
 void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);

@@ -165,18 +165,25 @@ static void choose_by_tokens(const bt_router_question *q, bt_router_answer *a, c
     }
 }
 
+/* The last sample was far better than what had been learned: one more like it changes the mind. */
+static bool faster_than_thought(const bt_router_worker *w)
+{
+    return w->compute->surprise < 0 || (w->link && w->link->surprise < 0);
+}
+
 /* By predicted times, which both are known. */
 static void choose_by_time(const bt_router_question *q, const bt_router_worker *w,
                            bt_router_answer *a, char *reason, size_t size)
 {
     const double margin = q->last_remote ? BT_ROUTER_MARGIN : 1 / BT_ROUTER_MARGIN;
-    const bool stale = w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS;
+    const bool stale = w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS ||
+                       faster_than_thought(w);
     a->measured = true;
     if (a->remote_ms <= a->local_ms * margin) {
         bt_say(reason, size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
                tokens_of(q), a->remote_ms, a->local_ms);
     } else if (stale && tokens_of(q) >= q->min_first &&
-               a->remote_ms <= a->local_ms * BT_ROUTER_PROBE_MAX) {
+               (q->hedged || a->remote_ms <= a->local_ms * BT_ROUTER_PROBE_MAX)) {
         a->probe = true;
         bt_say(reason, size, "the worker has not been measured for %.0f s and %u prompts",
                w->idle_ms / 1000, w->n_passed);

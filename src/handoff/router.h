@@ -83,6 +83,7 @@ typedef struct {
     uint32_t min_first;                /* with `automatic`, until workers are measured */
     bool     always;                   /* the request asks for a worker */
     bool     last_remote;              /* the previous automatic answer: hysteresis */
+    bool     hedged;                   /* a probe is prefilled here as well, so it costs no time */
     bt_router_here here;
 } bt_router_question;
 
@@ -97,7 +98,7 @@ typedef struct {
 /* The other side must be this much faster before the mind is changed. */
 #define BT_ROUTER_MARGIN 1.03
 /* A worker passed over for so long, or so often, gets a prompt again, or nobody would learn that it
- * has become faster; unless it would take this many times as long as here. */
+ * has become faster; unless it would take this many times as long as here and is not hedged. */
 #define BT_ROUTER_STALE_MS 60000.0
 #define BT_ROUTER_STALE_PROMPTS 16u
 #define BT_ROUTER_PROBE_MAX 4.0

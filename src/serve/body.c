@@ -217,7 +217,7 @@ static void read_logprobs(bt_body *b, const bt_fields *f)
 static void read_prefill(bt_body *b, const bt_fields *f)
 {
     static const char *const wheres[] = { "auto", "local", "remote", NULL };
-    static const char *const policies[] = { "fallback", "fail", NULL };
+    static const char *const policies[] = { "fallback", "fail", "hedge", NULL };
     const bt_fields inner = { .object = bt_fields_object(f, "prefill"), .prefix = "prefill",
                               .problem = f->problem };
     if (inner.object) {

@@ -250,6 +250,10 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
     }
     whole(to, "baton_prefill_kept_local_total", "counter", "Prompts kept here by decision.",
           s.n_local);
+    whole(to, "baton_prefill_hedges_total", "counter",
+          "Prompts prefilled here as well because their worker was late.", s.n_hedged);
+    whole(to, "baton_prefill_outrun_total", "counter", "Of these, complete here first.",
+          s.n_outrun);
     whole(to, "baton_prefill_retries_total", "counter", "Prompts given to a second worker.",
           s.n_retries);
 }

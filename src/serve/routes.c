@@ -233,6 +233,8 @@ static enum MHD_Result run_prefill(bt_exchange *x)
     bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
     bt_json_natural(w, "n_failed", s.n_failed);
     bt_json_natural(w, "n_retries", s.n_retries);
+    bt_json_natural(w, "n_hedged", s.n_hedged);
+    bt_json_natural(w, "n_outrun", s.n_outrun);
     bt_json_natural(w, "n_cancelled", s.n_cancelled);
     bt_json_number(w, "exposed_seconds", s.exposed_seconds);
     bt_json_number(w, "transfer_seconds", s.transfer_seconds);

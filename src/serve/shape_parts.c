@@ -66,6 +66,7 @@ void bt_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_repor
     bt_json_string(w, "worker", p->worker[0] ? p->worker : NULL);
     bt_json_string(w, "reason", p->reason);
     bt_json_bool(w, "fallback", p->fallback);
+    bt_json_bool(w, "hedged", p->hedged);
     bt_json_natural(w, "n_cached", p->n_cached);
     bt_json_natural(w, "n_remote", p->n_remote);
     bt_json_natural(w, "n_local", p->n_local);

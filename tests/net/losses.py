@@ -7,6 +7,7 @@ process is used again and nothing of the old one is, and each policy does what i
 """
 import argparse
 import re
+import signal
 import statistics
 import sys
 import threading
@@ -27,6 +28,7 @@ SLACK_S = 1.0              # for a machine that does other things too
 class Bench:
     def __init__(self, baton, models):
         self.baton = baton
+        self.models = models
         self.model = next(iter(net.models_or_skip(models, ["tiny-llama"]).values()))
         self.other = net.find_models(models, ["tiny-qwen3"]).get("tiny-qwen3")
         self.plain = net.Server(baton, self.model, "-c", 3 * TOKENS, "-np", 2)
@@ -321,7 +323,93 @@ def policies(b):
     net.check(server.end() == 0 and strict.end() == 0, "an end was not orderly")
 
 
-CASES = [killed, restarted, swallowed, unplugged, refused, stale_pages, policies]
+def hedged(b):
+    """Policy `hedge`: a worker in time is left alone; one that is late, hung or killed costs little
+    more than prefilling here."""
+    worker = b.worker("--link-buffer", 65536)
+    with FaultProxy(worker.address) as proxy:
+        server = b.server(workers=[proxy.address])
+        server.wait_ready()
+        for n in (400, TOKENS, 900, TOKENS):       # both sides are measured
+            for where in ("remote", "local"):
+                server.complete(b.prompt(n), where=where, n_predict=1)
+        here_ms = server.complete(b.prompt(), where="local")["prefill"]["total_ms"]
+        answers = [server.complete(b.prompt(), policy="hedge")["prefill"] for _ in range(5)]
+        in_time = sum(not a["hedged"] and a["place"] == "remote" for a in answers)
+        net.check(in_time >= 3 and not any(a["fallback"] for a in answers), f"{answers}")
+        told = []
+
+        def expect_here(what, after=lambda: None):
+            before = server.prefill()
+            asked = Asked(server, b.prompt(), policy="hedge")
+            after()
+            asked.join()
+            prefill = asked.answer["prefill"]
+            net.check(asked.status == 200 and net.facts(asked.answer) == b.want(asked.tokens),
+                      f"{what}: another answer: {prefill}")
+            net.check(prefill["place"] == "local" and prefill["hedged"] and not prefill["fallback"]
+                      and prefill["n_remote"] == 0, f"{what}: {prefill}")
+            state = net.wait_for("the prompt to be dropped", lambda: (lambda s: s["n_outrun"] ==
+                                 before["n_outrun"] + 1 and s)(server.prefill()))
+            net.check(state["n_hedged"] == before["n_hedged"] + 1 and
+                      state["n_fallbacks"] == before["n_fallbacks"] and
+                      state["n_cancelled"] == before["n_cancelled"] and
+                      state["decisions"][0]["outcome"] == "outrun", f"{what}: {state}")
+            told.append(f"{what} {prefill['total_ms']:.0f} ms")
+            return prefill["total_ms"]
+
+        proxy.set_rate(2)                          # 8 s for this prompt
+        late = expect_here("late")
+        net.check(late < 2000, f"{late:.0f} ms")
+        worker.wait_idle()
+        proxy.set_rate(0)
+        server.complete(b.prompt(300))
+        hung = expect_here("hung", lambda: worker.signal(signal.SIGSTOP))
+        net.check(hung < 1000 * LOST_S, f"{hung:.0f} ms: as long as the heartbeat takes")
+        worker.signal(signal.SIGCONT)
+        net.wait_for("the worker to be back", lambda: server.worker()["state"] == "ready", 10)
+        net.check(server.metric("baton_prefill_outrun_total") == 2, "metric")
+        # Lost before it is late: a fallback like any other.
+        asked = Asked(server, b.prompt(), policy="hedge")
+        wait_rows(server, asked.tokens)
+        worker.kill()
+        asked.join()
+        net.check(net.facts(asked.answer) == b.want(asked.tokens) and
+                  asked.answer["prefill"]["fallback"], f"{asked.answer['prefill']}")
+        net.check(server.end() == 0, "an end was not orderly")
+    return f"here {here_ms:.0f} ms; " + ", ".join(told)
+
+
+def hedged_state(b):
+    """The same with recurrent layers: whoever is first, the state is that of one side."""
+    model = net.find_models(b.models, ["hf-qwen35"]).get("hf-qwen35")
+    if not model:
+        raise Skipped("no hybrid model")
+    worker = net.Worker(b.baton, model, "-c", 2048, "-t", 1, "--link-buffer", 65536)
+    places = {}
+    with FaultProxy(worker.address) as proxy:
+        server = net.Server(b.baton, model, "-c", 4096, "-np", 4, "-t", 1, workers=[proxy.address])
+        server.wait_ready()
+        vocabulary = server.get("/v1/models")["data"][0]["meta"]["n_vocab"]
+        for i in range(8):                         # in time, late, in time, ...
+            proxy.set_rate((0, 2)[i % 2])
+            for k in range(2 if i % 2 == 0 else 0):
+                server.complete(net.prompt(200 + 50 * k, 600 + i, vocabulary))
+            tokens = net.prompt(300 + 40 * i, 500 + i, vocabulary)
+            answer = server.complete(tokens, policy="hedge", cache=i >= 4)
+            told = answer["prefill"]
+            want = net.facts(server.complete(tokens, where="local"))
+            net.check(net.facts(answer) == want, f"another answer: {told}")
+            kind = told["place"] + (" hedged" if told["hedged"] else "")
+            places[kind] = places.get(kind, 0) + 1
+        net.check(places.get("local hedged"), f"{places}")
+        net.check(any(p.startswith("remote") for p in places), f"{places}")
+        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    return f"{places}"
+
+
+CASES = [killed, restarted, swallowed, unplugged, refused, stale_pages, policies, hedged,
+         hedged_state]
 
 
 def main():

@@ -103,12 +103,15 @@ def adaptation(b):
     with FaultProxy(worker.address) as proxy:
         server = slow_server(b, proxy)
         settle(server, b)
+        slowest = [0]
 
         def row(n):
             """Places of so many prompts, and which of them were probes."""
-            told = [place(server, b.prompt(TOKENS))[0] for _ in range(n)]
-            probes = [d["probe"] for d in server.prefill()["decisions"][:n]][::-1]
-            return list(zip(told, probes))
+            slowest[0] = 0
+            for _ in range(n):
+                slowest[0] = max(slowest[0], place(server, b.prompt(TOKENS))[1]["total_ms"])
+            return [("remote" if d["worker"] else "local", d["probe"])
+                    for d in server.prefill()["decisions"][:n]][::-1]
 
         def until(wanted, most):
             for i in range(most):
@@ -119,15 +122,20 @@ def adaptation(b):
 
         until("remote", 12)
         flips = [sum(p == "local" for p, probe in row(10))]
-        proxy.set_rate(20)
+        proxy.set_rate(4)
         down = until("local", 6)
-        flips.append(sum(p == "remote" and not probe for p, probe in row(10)))
+        flips.append(sum(p == "remote" and not probe for p, probe in row(18)))
+        # Probes among them would take seconds; they are prefilled here as well.
+        told, longest = server.prefill(), slowest[0]
+        net.check(longest < 2000, f"{longest:.0f} ms for one of them")
+        net.check(told["n_outrun"] > 0, f"{told}")
         proxy.set_rate(0)
         up = until("remote", 40)
         flips.append(sum(p == "local" for p, probe in row(10)))
-        net.check(max(flips) <= 1, f"flaps: {flips} of 10 each")
+        net.check(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
         net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
-    return f"to local after {down} prompts, back after {up}; other way in ten each: {flips}"
+    return (f"to local after {down} prompts, back after {up}; the other way in 10, 18, 10: {flips}; "
+            f"probes: {told['n_hedged']}, here first: {told['n_outrun']}, at most {longest:.0f} ms")
 
 
 # ---- deltas ----

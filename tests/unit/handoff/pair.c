@@ -592,6 +592,61 @@ static void decisions_are_remembered(void **state)
     close_server(&s);
 }
 
+static bool wait_hedged(const bt_engine *e, int64_t t, uint32_t ms)
+{
+    const double until = bt_clock_ms() + ms;
+    while (!e->tickets[t].hedged && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(1);
+    }
+    return e->tickets[t].hedged;
+}
+
+/* Policy `hedge`: at once while nothing is known, later only when the worker is late; and the
+ * engine's word that it was first ends the prompt there. */
+static void late_prompts_are_hedged(void **state)
+{
+    (void)state;
+    worker_side w = open_worker("127.0.0.1:0", 16, 1);
+    server_side s = open_server(bt_worker_address(w.worker));
+    bt_prefill_status st;
+    bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
+    bt_prefill_report r;
+    uint32_t *tokens = prompt(400, 41);
+    wait_state(&s, 0, BT_PREFILL_READY);
+    atomic_store(&w.engine->layer_us, 2000);
+    int64_t t = give(&s, tokens, 400, BT_POLICY_HEDGE, &r);
+    assert_true(t >= 0 && wait_hedged(s.engine, t, 200));
+    s.engine->placement.outrun(s.engine->placement.context, (uint64_t)t);
+    assert_true(fake_wait(s.engine, t, 250));
+    assert_true(s.engine->tickets[t].abandoned);
+    bt_prefill_status_get(s.prefill, &st);
+    assert_int_equal(st.n_hedged, 1);
+    assert_int_equal(st.n_outrun, 1);
+    assert_int_equal(st.n_cancelled, 0);
+    assert_int_equal(st.n_fallbacks, 0);
+    (void)bt_prefill_decisions_get(s.prefill, d);
+    assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_OUTRUN);
+
+    for (uint32_t i = 0; i < 4; i++) {              /* it is known what takes how long: */
+        (void)expect_remote(&s, 400, 0, 42 + i);
+    }
+    t = give(&s, tokens, 400, BT_POLICY_HEDGE, &r); /* in time, */
+    assert_true(fake_wait(s.engine, t, 10000));
+    assert_true(s.engine->tickets[t].committed);
+    assert_false(s.engine->tickets[t].hedged);
+    atomic_store(&w.engine->layer_us, 20000);       /* late, */
+    t = give(&s, tokens, 400, BT_POLICY_HEDGE, &r);
+    assert_true(wait_hedged(s.engine, t, 5000));
+    assert_false(s.engine->tickets[t].committed);
+    const int64_t u = give(&s, tokens, 400, BT_POLICY_FALLBACK, &r);    /* and not asked for */
+    assert_true(fake_wait(s.engine, t, 20000) && fake_wait(s.engine, u, 20000));
+    assert_true(s.engine->tickets[t].committed && s.engine->tickets[u].committed);
+    assert_false(s.engine->tickets[u].hedged);
+    free(tokens);
+    close_server(&s);
+    close_worker(&w);
+}
+
 /* With all slots taken by long prompts, one that is much shorter goes at once. */
 static void a_short_prompt_needs_no_slot(void **state)
 {
@@ -698,6 +753,7 @@ int main(void)
         cmocka_unit_test(bad_addresses_are_named),
         cmocka_unit_test(the_list_of_workers_changes),
         cmocka_unit_test(decisions_are_remembered),
+        cmocka_unit_test(late_prompts_are_hedged),
         cmocka_unit_test(a_short_prompt_needs_no_slot),
         cmocka_unit_test(any_failed_allocation_is_survived),
     };

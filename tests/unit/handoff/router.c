@@ -125,8 +125,10 @@ static void a_worker_passed_over_is_tried_again(void **state)
     const bt_router_answer a = choose(&q, &w, 1);
     assert_true(a.probe);
     assert_int_equal(a.worker, 0);
-    remote = line(0, 5);                            /* hopeless */
+    remote = line(0, 5);                            /* hopeless, */
     assert_int_equal(choose(&q, &w, 1).worker, -1);
+    q.hedged = true;                                /* but where it costs nothing */
+    assert_true(choose(&q, &w, 1).probe);
 }
 
 static void a_worker_that_others_outran_is_tried_again(void **state)

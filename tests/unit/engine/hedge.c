@@ -1,0 +1,275 @@
+/* Prompts that are prefilled here as well as elsewhere: whoever is first is used, whole. */
+#include "unit/engine/place.h"
+
+enum { SLOW_US = 300 };                /* a row here, so that a prompt takes some 60 ms */
+
+static fixture *slow(void **state)
+{
+    fixture *f = *state;
+    atomic_store(&f->device.us_per_row, SLOW_US);
+    return f;
+}
+
+/* Rows as another kind of machine might compute them: what decodes from them says other things. */
+static void give_other(bt_engine *e, const bt_prefill_job *job)
+{
+    uint64_t k[1024], v[1024];
+    const uint32_t n = job->position_end - job->position_first;
+    for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+        if (layer == FAKE_BARE_LAYER) {
+            continue;
+        }
+        fake_rows_of(job->tokens, layer, job->position_first, n, k, v);
+        for (uint32_t i = 0; i < n; i++) {
+            v[i] ^= 12345;
+        }
+        const bt_status s = bt_engine_import_rows(e, job->ticket, layer, job->position_first, n, k,
+                                                  v);
+        assert_true(s == BT_OK || s == BT_E_CANCELLED);     /* short ones are complete by now */
+    }
+}
+
+static void commit(bt_engine *e, const bt_prefill_job *job)
+{
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(e, job->ticket, &report);
+}
+
+/* Until rows of the prompt were computed here. */
+static void wait_for_steps(fixture *f, uint32_t n)
+{
+    while (atomic_load(&f->device.n_steps) < n) {
+        bt_clock_sleep_ms(1);
+    }
+}
+
+static void here_first(void **state)
+{
+    fixture *f = slow(state);
+    const uint32_t lengths[] = { 3, 33, 64, LENGTH };
+    for (size_t i = 0; i < BT_LEN(lengths); i++) {
+        uint32_t tokens[LENGTH];
+        fake_prompt(900 + (uint32_t)i, lengths[i], tokens);
+        const bt_request_options o = fake_request(tokens, lengths[i], 20);
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job((int)i);
+        bt_engine_import_hedge(f->engine, job.ticket);
+        give_other(f->engine, &job);   /* all of it, but never committed */
+        static fake_result got;
+        fake_finish(r, &got);
+        assert_answer(&o, &got);
+        assert_true(got.stats.prefill.hedged);
+        assert_false(got.stats.prefill.fallback);
+        assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
+        assert_int_equal(got.stats.prefill.n_local, lengths[i]);
+        assert_non_null(strstr(got.stats.prefill.reason, "here it was complete first"));
+        assert_int_equal(place.n_outrun, (int)i + 1);
+        assert_int_equal(place.n_cancelled, 0);
+        commit(f->engine, &job);       /* too late: the ticket is gone */
+        bt_request_release(r);
+    }
+    (void)fake_stats_idle(f->engine);
+}
+
+/* Nothing of what was computed here is in the answer: it is the same as without hedging, also where
+ * the other machine computes otherwise. */
+static void elsewhere_first(void **state)
+{
+    fixture *f = slow(state);
+    uint32_t tokens[LENGTH];
+    fake_prompt(910, LENGTH, tokens);
+    bt_request_options o = fake_request(tokens, LENGTH, 30);
+    static fake_result got[2];
+    for (int i = 0; i < 2; i++) {
+        o.no_cache = i == 0;
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(i);
+        const uint32_t n_steps = atomic_load(&f->device.n_steps);
+        if (i == 1) {
+            bt_engine_import_hedge(f->engine, job.ticket);
+            wait_for_steps(f, n_steps + 2);
+        }
+        give_other(f->engine, &job);
+        commit(f->engine, &job);
+        fake_finish(r, &got[i]);
+        bt_request_release(r);
+        assert_int_equal(got[i].stats.prefill.hedged, i == 1);
+        assert_int_equal(got[i].stats.prefill.place, BT_PREFILL_REMOTE);
+        assert_int_equal(got[i].stats.prefill.n_remote, LENGTH - 1);
+        assert_int_equal(got[i].stats.prefill.n_local, 1);
+    }
+    assert_int_equal(got[0].n, 30);
+    assert_int_equal(got[1].n, 30);
+    assert_memory_equal(got[0].tokens, got[1].tokens, 30 * sizeof *got[0].tokens);
+    assert_int_equal(place.n_outrun + place.n_cancelled, 0);
+    /* And what the cache has is of one side too. */
+    bt_request *r = fake_submit(f->engine, &o);
+    static fake_result again;
+    fake_finish(r, &again);
+    bt_request_release(r);
+    assert_int_equal(again.stats.n_cached, LENGTH - 1);
+    assert_memory_equal(again.tokens, got[0].tokens, 30 * sizeof *again.tokens);
+}
+
+static void the_worker_fails_meanwhile(void **state)
+{
+    fixture *f = slow(state);
+    uint32_t tokens[LENGTH];
+    fake_prompt(920, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 10);
+    for (int i = 0; i < 2; i++) {      /* with less than is here, with more */
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(i);
+        const uint32_t complete = i == 0 ? job.position_first : LENGTH - 10;
+        const uint32_t n_steps = atomic_load(&f->device.n_steps);
+        bt_engine_import_hedge(f->engine, job.ticket);
+        wait_for_steps(f, n_steps + 1);
+        for (uint32_t layer = 0; layer < FAKE_LAYERS && i == 1; layer++) {
+            assert_int_equal(give(f->engine, &job, layer, job.position_first, complete), BT_OK);
+        }
+        bt_prefill_report report = report_of("box:7070");
+        report.fallback = true;
+        bt_engine_import_abandon(f->engine, job.ticket, complete, &report, BT_E_LOST);
+        static fake_result got;
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_answer(&o, &got);
+        assert_true(got.stats.prefill.fallback && got.stats.prefill.hedged);
+        assert_int_equal(got.stats.prefill.n_remote, complete - job.position_first);
+        fake_prompt(921, LENGTH, tokens);
+    }
+    (void)fake_stats_idle(f->engine);
+}
+
+static void a_client_leaves_meanwhile(void **state)
+{
+    fixture *f = slow(state);
+    uint32_t tokens[LENGTH];
+    fake_prompt(930, LENGTH, tokens);
+    bt_request_options o = fake_request(tokens, LENGTH, 10);
+    o.no_cache = true;
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    bt_engine_import_hedge(f->engine, job.ticket);
+    wait_for_steps(f, 1);
+    bt_request_cancel(r);
+    static fake_result got;
+    fake_finish(r, &got);
+    assert_int_equal(got.finish, BT_FINISH_CANCELLED);
+    assert_int_equal(place.n_cancelled, 1);
+    assert_int_equal(place.n_outrun, 0);
+    assert_int_equal(give(f->engine, &job, 0, 0, 10), BT_E_CANCELLED);
+    bt_request_release(r);
+    assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
+}
+
+/* The match ends inside a page: both sides begin behind the same rows and write to their own. */
+static void both_sides_share_what_was_cached(void **state)
+{
+    fixture *f = slow(state);
+    uint32_t tokens[LENGTH];
+    static fake_result got;
+    fake_prompt(940, LENGTH, tokens);
+    place.refuses = true;
+    const bt_request_options first = fake_request(tokens, 50, 1);
+    fake_ask(f->engine, &first, &got);
+    pthread_mutex_lock(&place.lock);
+    place.refuses = false;
+    pthread_mutex_unlock(&place.lock);
+    for (int i = 0; i < 2; i++) {      /* here first, elsewhere first */
+        tokens[150] ^= 1;
+        const bt_request_options o = fake_request(tokens, LENGTH, 10);
+        bt_request *r = fake_submit(f->engine, &o);
+        const bt_prefill_job job = wait_for_job(i + 1);
+        assert_int_equal(job.position_first, i == 0 ? 50 : 150);
+        bt_engine_import_hedge(f->engine, job.ticket);
+        if (i == 1) {
+            give_all(f->engine, &job, 64);
+            commit(f->engine, &job);
+        }
+        fake_finish(r, &got);
+        bt_request_release(r);
+        assert_answer(&o, &got);
+    }
+}
+
+/* No pages for a second time: it goes on elsewhere alone, and here once there are some. */
+static void pages_are_short(void **state)
+{
+    (void)state;
+    bt_engine_options options = fake_options();
+    options.n_ctx = 320;
+    options.n_parallel = 2;
+    fixture *f = open_with(&options);
+    uint32_t tokens[LENGTH];
+    fake_prompt(950, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 10);
+    bt_request *r = fake_submit(f->engine, &o);
+    const bt_prefill_job job = wait_for_job(0);
+    bt_engine_import_hedge(f->engine, job.ticket);
+    bt_clock_sleep_ms(20);
+    assert_int_equal(atomic_load(&f->device.n_steps), 0);
+    give_all(f->engine, &job, 64);
+    commit(f->engine, &job);
+    static fake_result got;
+    fake_finish(r, &got);
+    bt_request_release(r);
+    assert_answer(&o, &got);
+    assert_false(got.stats.prefill.hedged);
+    fake_close(f);
+}
+
+/* Answers that need pages end the second half of a hedge before anybody loses his place. */
+static void answers_come_first(void **state)
+{
+    (void)state;
+    bt_engine_options options = fake_options();
+    options.n_ctx = 512;
+    options.n_parallel = 2;
+    fixture *f = open_with(&options);
+    static uint32_t a[2], b[LENGTH];
+    fake_prompt(960, 2, a);
+    fake_prompt(961, LENGTH, b);
+    place.refuses = true;
+    const bt_request_options one = fake_request(a, 2, 300), two = fake_request(b, LENGTH, 5);
+    atomic_store(&f->device.us_per_step, 300);
+    bt_request *first = fake_submit(f->engine, &one);
+    fake_wait_for(first, BT_EVENT_TOKEN);
+    pthread_mutex_lock(&place.lock);
+    place.refuses = false;
+    place.n_jobs = 0;
+    pthread_mutex_unlock(&place.lock);
+    atomic_store(&f->device.us_per_row, 2000);      /* the second is still at it when pages end */
+    bt_request *second = fake_submit(f->engine, &two);
+    const bt_prefill_job job = wait_for_job(0);
+    bt_engine_import_hedge(f->engine, job.ticket);
+    static fake_result got;
+    bt_event event;
+    do {
+        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
+    } while (event.kind != BT_EVENT_END);
+    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    fake_finish(second, &got);
+    assert_answer(&two, &got);
+    assert_true(got.stats.prefill.hedged);
+    assert_int_equal(place.n_outrun, 1);
+    assert_int_equal(place.n_cancelled, 0);
+    bt_request_release(first);
+    bt_request_release(second);
+    fake_close(f);
+}
+
+int main(void)
+{
+#define IN_DEFAULT(name) cmocka_unit_test_setup_teardown(name, open_default, close_it)
+    const struct CMUnitTest tests[] = {
+        IN_DEFAULT(here_first),
+        IN_DEFAULT(elsewhere_first),
+        IN_DEFAULT(the_worker_fails_meanwhile),
+        IN_DEFAULT(a_client_leaves_meanwhile),
+        IN_DEFAULT(both_sides_share_what_was_cached),
+        cmocka_unit_test(pages_are_short),
+        cmocka_unit_test(answers_come_first),
+    };
+    return cmocka_run_group_tests_name("engine/hedge", tests, NULL, NULL);
+}

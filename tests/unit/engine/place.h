@@ -1,0 +1,140 @@
+/* tests/unit/engine/place.h - a placement for tests: remembers what it was asked, computes rows. */
+#ifndef PLACE_H
+#define PLACE_H
+
+#include <pthread.h>
+
+#include "unit/engine/fake.h"
+
+/* ---- a placement that remembers what it was asked ---- */
+
+enum { JOBS_MAX = 64, LENGTH = 200 };
+
+typedef struct {
+    pthread_mutex_t lock;
+    bt_prefill_job  jobs[JOBS_MAX];
+    uint32_t        tokens[JOBS_MAX][1024];
+    int             n_jobs;
+    uint64_t        cancelled[JOBS_MAX];
+    int             n_cancelled, n_outrun;
+    bool            refuses;
+    uint32_t        n_measured;
+    double          measured_ms;
+} placement;
+
+static placement place;
+
+static inline bool start(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+{
+    placement *p = context;
+    pthread_mutex_lock(&p->lock);
+    assert_true(p->n_jobs < JOBS_MAX && job->n_tokens <= 1024);
+    memcpy(p->tokens[p->n_jobs], job->tokens, job->n_tokens * sizeof *job->tokens);
+    p->jobs[p->n_jobs] = *job;
+    p->jobs[p->n_jobs].tokens = p->tokens[p->n_jobs];
+    p->n_jobs++;
+    const bool refuses = p->refuses;
+    pthread_mutex_unlock(&p->lock);
+    snprintf(report->reason, sizeof report->reason, "%s", refuses ? "too short" : "it is faster");
+    return !refuses;
+}
+
+static inline void cancel(void *context, uint64_t ticket)
+{
+    placement *p = context;
+    pthread_mutex_lock(&p->lock);
+    p->cancelled[p->n_cancelled++] = ticket;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static inline void outrun(void *context, uint64_t ticket)
+{
+    placement *p = context;
+    (void)ticket;
+    pthread_mutex_lock(&p->lock);
+    p->n_outrun++;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static inline void measured(void *context, uint32_t position, uint32_t n_tokens, double ms)
+{
+    placement *p = context;
+    (void)position;
+    pthread_mutex_lock(&p->lock);
+    p->n_measured += n_tokens;
+    p->measured_ms += ms;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static inline fixture *open_with(const bt_engine_options *o)
+{
+    memset(&place, 0, sizeof place);
+    pthread_mutex_init(&place.lock, NULL);
+    fixture *f = fake_open(o);
+    const bt_placement p = { .context = &place, .start = start, .cancel = cancel,
+                             .outrun = outrun, .measured = measured };
+    bt_engine_set_placement(f->engine, &p);
+    return f;
+}
+
+static inline int open_default(void **state)
+{
+    const bt_engine_options o = fake_options();
+    *state = open_with(&o);
+    return 0;
+}
+
+static inline int close_it(void **state)
+{
+    fake_close(*state);
+    return 0;
+}
+
+static inline bt_prefill_job wait_for_job(int index)
+{
+    bt_prefill_job job;
+    for (int i = 0;; i++) {
+        pthread_mutex_lock(&place.lock);
+        const bool there = place.n_jobs > index;
+        job = place.jobs[index];
+        pthread_mutex_unlock(&place.lock);
+        if (there) {
+            return job;
+        }
+        assert_true(i < FAKE_PATIENCE_MS);
+        bt_clock_sleep_ms(1);
+    }
+}
+
+/* ---- somebody who computes rows ---- */
+
+static inline bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t layer, uint32_t first,
+                      uint32_t end)
+{
+    uint64_t k[1024], v[1024];
+    if (layer == FAKE_BARE_LAYER) {
+        return BT_OK;
+    }
+    fake_rows_of(job->tokens, layer, first, end - first, k, v);
+    return bt_engine_import_rows(e, job->ticket, layer, first, end - first, k, v);
+}
+
+static inline void give_all(bt_engine *e, const bt_prefill_job *job, uint32_t chunk)
+{
+    for (uint32_t at = job->position_first; at < job->position_end; at += chunk) {
+        const uint32_t end = at + chunk < job->position_end ? at + chunk : job->position_end;
+        for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
+            assert_int_equal(give(e, job, layer, at, end), BT_OK);
+        }
+    }
+}
+
+static inline bt_prefill_report report_of(const char *worker)
+{
+    bt_prefill_report r = { .place = BT_PREFILL_REMOTE, .bytes = 12345, .total_ms = 7 };
+    snprintf(r.worker, sizeof r.worker, "%s", worker);
+    snprintf(r.reason, sizeof r.reason, "it is faster");
+    return r;
+}
+
+#endif
