@@ -234,7 +234,7 @@ static void leave_place(bt_engine *e, const bt_request *r)
     }
 }
 
-/* A prompt that is prefilled here as well as elsewhere holds pages twice: it can do with its own. */
+/* A prompt that is prefilled here as well as elsewhere holds pages twice: one half can go. */
 static bool end_a_hedge(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {

@@ -108,8 +108,8 @@ static inline bt_prefill_job wait_for_job(int index)
 
 /* ---- somebody who computes rows ---- */
 
-static inline bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t layer, uint32_t first,
-                      uint32_t end)
+static inline bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t layer,
+                             uint32_t first, uint32_t end)
 {
     uint64_t k[1024], v[1024];
     if (layer == FAKE_BARE_LAYER) {
