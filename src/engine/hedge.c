@@ -1,6 +1,6 @@
 /* See hedge.h. The rows that come in go on into the pages that they were promised, so it is the
- * side here that gets new ones: what both have in common is shared, of a page that both would write to
- * the common rows are copied. */
+ * side here that gets new ones: what both have in common is shared, of a page that both would write
+ * to the common rows are copied. */
 #include "engine/hedge.h"
 
 #include "base/check.h"

@@ -122,14 +122,21 @@ static int best_worker(const bt_router_question *q, const bt_router_worker *work
     return best;
 }
 
+static bool is_stale(const bt_router_worker *w)
+{
+    return w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS;
+}
+
 /* A worker that others have outrun for a while gets a prompt again, as if we had outrun it. */
 static int stale_worker(const bt_router_question *q, const bt_router_worker *workers,
-                        uint32_t n_workers, int skip, double best_ms)
+                        uint32_t n_workers, int skip, double best_ms, double local_ms)
 {
     for (uint32_t i = 0; i < n_workers; i++) {
         const bt_router_worker *w = &workers[i];
-        if (w->ready && (int)i != skip && w->idle_ms > BT_ROUTER_STALE_MS &&
-            bt_router_remote_ms(q, w) <= best_ms * BT_ROUTER_PROBE_MAX) {
+        const double ms = bt_router_remote_ms(q, w);
+        const double most_ms = q->hedged && local_ms > 0 && local_ms < ms ? local_ms : ms;
+        if (w->ready && (int)i != skip && is_stale(w) &&
+            most_ms <= best_ms * BT_ROUTER_PROBE_MAX) {
             return (int)i;
         }
     }
@@ -176,8 +183,7 @@ static void choose_by_time(const bt_router_question *q, const bt_router_worker *
                            bt_router_answer *a, char *reason, size_t size)
 {
     const double margin = q->last_remote ? BT_ROUTER_MARGIN : 1 / BT_ROUTER_MARGIN;
-    const bool stale = w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS ||
-                       faster_than_thought(w);
+    const bool stale = is_stale(w) || faster_than_thought(w);
     a->measured = true;
     if (a->remote_ms <= a->local_ms * margin) {
         bt_say(reason, size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
@@ -212,7 +218,7 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
         choose_by_tokens(q, &a, reason, reason_size);
     }
     const int stale = a.worker < 0 || a.probe
-            ? -1 : stale_worker(q, workers, n_workers, skip, a.remote_ms);
+            ? -1 : stale_worker(q, workers, n_workers, skip, a.remote_ms, a.local_ms);
     if (stale >= 0 && stale != a.worker) {
         a.worker = stale;
         a.remote_ms = bt_router_remote_ms(q, &workers[stale]);

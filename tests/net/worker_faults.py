@@ -457,7 +457,9 @@ def drained_worker(b):
 
 def second_worker_takes_over(b):
     workers = [b.worker() for _ in range(2)]
-    server = b.server(workers=[w.address for w in workers])
+    # Slow links, so that the prompt is still on its way when the worker goes.
+    proxies = [FaultProxy(w.address, rate_mbit=16) for w in workers]
+    server = b.server(workers=[p.address for p in proxies])
     server.wait_ready(2)
     tokens = b.prompt()
     b.want(tokens)
@@ -474,9 +476,9 @@ def second_worker_takes_over(b):
     told = got["prefill"]
     net.check(net.facts(got) == b.want(tokens), f"another answer: {told}")
     net.check(told["place"] == "remote" and told["retries"] == 1, f"{told}")
-    net.check(told["worker"] == workers[1 - first].address, f"{told}")
+    net.check(told["worker"] == proxies[1 - first].address, f"{told}")
     net.check(server.worker(1 - first)["n_tokens"] < b.long - 100, "the second began at zero")
-    b.done(server, workers[1 - first])
+    b.done(server, workers[1 - first], *proxies)
 
 
 def delta_only(b):
