@@ -29,8 +29,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from fault_proxy import FaultProxy                                          # noqa: E402
 
 CONTEXT = 8192
-LENGTHS = [2, 3, 9, 31, 32, 33, 64, 100, 150, 257, 400, 512, 700, 1000, 1500]
+LENGTHS = [1900, 2, 3, 9, 31, 32, 33, 64, 100, 150, 257, 400, 512, 700, 1000, 1500]
 N_PREDICT = 24
+RATE = 1500                # tokens per second of a worker: slow enough that faults meet prompts
 LOST_S = 2.0               # silence until a peer counts as lost
 STALL_S = 10.0             # a prompt without news on a link that lives, before anything is measured
 # What a request may take where two workers are tried, the second of them slow but alive, on a
@@ -39,15 +40,16 @@ DEADLINE_S = 2 * (LOST_S + STALL_S) + 30
 
 
 class Known:
-    """Prompts and their answers without a worker; half of them go on where another one ended."""
+    """Prompts and their answers without a worker; half of them go on where another one ended. In
+    long runs so many that caches do not hold them all."""
 
-    def __init__(self, baton, model, seed):
+    def __init__(self, baton, model, seed, minutes):
         plain = net.Server(baton, model, "-c", CONTEXT, "-np", 1, "-t", 1)
         self.prompts = []
-        for i, n in enumerate(LENGTHS):
+        for i, n in enumerate(LENGTHS * max(1, min(8, int(minutes / 2)))):
             tokens = net.prompt(n, seed % 1000 + 50 + i)
             answer = self._add(plain, tokens)
-            self._add(plain, tokens + answer["tokens"][:N_PREDICT // 2] + net.prompt(40 + 7 * i, i))
+            self._add(plain, tokens + answer["tokens"][:N_PREDICT // 2] + net.prompt(40 + 7 * (i % 20), i))
         net.check(plain.end() == 0, "the server without workers")
 
     def _add(self, plain, tokens):
@@ -70,15 +72,15 @@ class Side:
 
     def start(self):
         self.worker = net.Worker(self.soak.baton, self.soak.model, "-c", 2 * CONTEXT, "-t", 1,
-                                 "--n-prefill-chunk", 64, "--drain-ms", 2000, *self.soak.key,
-                                 listen=self.listen)
+                                 "--n-prefill-chunk", 64, "--prefill-rate", RATE, "--drain-ms", 5000,
+                                 *self.soak.key, listen=self.listen)
 
 
 class Soak:
     def __init__(self, o):
         self.baton, self.seed = o.baton, o.seed
         self.model = next(iter(net.models_or_skip(o.models, [o.model]).values()))
-        self.known = Known(o.baton, self.model, o.seed)
+        self.known = Known(o.baton, self.model, o.seed, o.minutes)
         self.key = ["--key-file", make_key()] if o.tls else []
         self.sides = [Side(self, i) for i in range(2)]
         self.server = net.Server(o.baton, self.model, "-c", CONTEXT, "-np", 4, "-t", 1,
