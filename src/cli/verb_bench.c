@@ -29,7 +29,7 @@ static const options defaults = { .folder = BATON_BENCH_DIR, .python = BATON_PYT
 
 static const bt_option table[] = {
     { "What", "--full", NULL, NULL, BT_OPT_FLAG, AT(full),
-      "all of the table, about half an hour (default: a subset, about two minutes)", false },
+      "all of the table, about 40 minutes (default: a subset, about three minutes)", false },
     { "What", "--part", "NAME[,...]", NULL, BT_OPT_TEXT, AT(parts),
       "table, hybrid, goodput, cpu, gap (default: all)", false },
     { "What", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
