@@ -574,7 +574,9 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
         bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }
-    job->complete = job->ledger.complete;
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    job->complete = job->ledger.complete;       /* others add up what is left of all jobs */
+    (void)pthread_mutex_unlock(&peer->owner->lock);
 }
 
 /* What sending the bytes takes by itself, less what was left of it when computing was done. The way

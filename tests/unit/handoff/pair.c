@@ -592,13 +592,21 @@ static void decisions_are_remembered(void **state)
     close_server(&s);
 }
 
-static bool wait_hedged(const bt_engine *e, int64_t t, uint32_t ms)
+static bool is_hedged(bt_engine *e, int64_t t)
+{
+    pthread_mutex_lock(&e->lock);
+    const bool hedged = e->tickets[t].hedged;
+    pthread_mutex_unlock(&e->lock);
+    return hedged;
+}
+
+static bool wait_hedged(bt_engine *e, int64_t t, uint32_t ms)
 {
     const double until = bt_clock_ms() + ms;
-    while (!e->tickets[t].hedged && bt_clock_ms() < until) {
+    while (!is_hedged(e, t) && bt_clock_ms() < until) {
         bt_clock_sleep_ms(1);
     }
-    return e->tickets[t].hedged;
+    return is_hedged(e, t);
 }
 
 /* Policy `hedge`: at once while nothing is known, later only when the worker is late; and the
