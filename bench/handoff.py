@@ -19,6 +19,7 @@ this machine's speed; that is how the model with recurrent layers is run.
 """
 import argparse
 import datetime
+import http.client
 import json
 import os
 import pathlib
@@ -27,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "net"))
@@ -235,6 +237,66 @@ def gap(r, o, model):
     return rows
 
 
+# ---- a pair that is there already ----
+
+class Given:
+    """A server somewhere, with workers of its own: whatever machines and link there are."""
+
+    def __init__(self, address, api_key):
+        self.host, self.port = address.rsplit(":", 1)
+        self.headers = {"Content-Type": "application/json"}
+        if api_key:
+            self.headers["Authorization"] = f"Bearer {api_key}"
+
+    def request(self, method, path, body=None):
+        connection = http.client.HTTPConnection(self.host.strip("[]"), int(self.port), timeout=3600)
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, self.headers)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except OSError as problem:
+            raise net.Failed(f"http://{self.host}:{self.port}{path}: {problem}") from problem
+        finally:
+            connection.close()
+        net.check(response.status == 200, f"{path}: {response.status} {answer}")
+        return answer
+
+    def ask(self, n, seed, where):
+        answer = self.request("POST", "/completion", {
+            "prompt": net.prompt(n, seed), "n_predict": 1, "temperature": 0, "cache_prompt": False,
+            "prefill": {"where": where}})
+        return dict(answer["prefill"], first_token_ms=answer["timings"]["first_token_ms"])
+
+
+def given(o):
+    """Each prompt there and here; the link is what it is."""
+    server = Given(o.server, o.api_key)
+    workers = server.request("GET", "/v1/prefill")["workers"]
+    net.check(any(w["state"] == "ready" for w in workers), f"no worker is ready: {workers}")
+    rows, seed = [], int(time.time())
+    for n in o.prompts:
+        for _ in range(2):
+            server.ask(n, seed := seed + 1, "remote")       # teaches both sides
+        there = [server.ask(n, seed := seed + 1, "remote") for _ in range(o.repeat)]
+        bad = [t for t in there if t["place"] != "remote"]
+        net.check(not bad, f"not prefilled there: {bad}")
+        middle = sorted(there, key=lambda t: t["first_token_ms"])[len(there) // 2]
+        here = server.ask(n, seed := seed + 1, "local")
+        link = max(w["goodput_bytes_per_second"] for w in server.request("GET", "/v1/prefill")["workers"])
+        row = {"tokens": n - 1, "worker": middle["worker"], "first_token_ms": middle["first_token_ms"],
+               "local_ms": here["first_token_ms"], "compute_ms": middle["compute_ms"],
+               "bytes": middle["bytes"], "exposed_ms": middle["exposed_ms"],
+               "overlap_percent": middle["overlap_percent"], "link_bytes_per_s": link,
+               "wire_type": middle["wire_type"]}
+        row["ratio"] = middle["bytes"] / middle["compute_ms"] * 1000 / link if link else 0
+        rows.append(row)
+        print(f"{n - 1:5} tokens: first token {row['first_token_ms']:.1f} ms, here "
+              f"{row['local_ms']:.1f}; computing {row['compute_ms']:.1f}, exposed "
+              f"{row['exposed_ms']:.1f} ms, {row['overlap_percent']:.1f} % of sending hidden, r "
+              f"{row['ratio']:.2f}", flush=True)
+    return rows
+
+
 # ---- all of it ----
 
 def numbers(text):
@@ -257,6 +319,9 @@ def parse():
     p.add_argument("--prompts", type=lambda t: [int(x) + 1 for x in t.split(",")],
                    help="tokens that are handed over")
     p.add_argument("--repeat", type=int, help="prompts per cell; half as many of long ones")
+    p.add_argument("--server", metavar="HOST:PORT", help="measure this server and its workers as they "
+                   "are; nothing is started or shaped")
+    p.add_argument("--api-key", default=os.environ.get("BATON_API_KEY"), help="of that server")
     p.add_argument("--out", default=None, help="folder (default: bench-handoff-DATE here)")
     o = p.parse_args()
     o.ratios = o.ratios or ([0.1, 0.5, 1, 2, 5] if o.full else [0.5, 2])
@@ -270,24 +335,37 @@ def parse():
     return o
 
 
+def facts(o):
+    version = subprocess.run([o.baton, "--version"], capture_output=True, text=True, check=True)
+    return {"program": version.stdout.strip(),
+            "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+                       f"Linux {platform.release()}",
+            "load_before": os.getloadavg(), "full": o.full, "rate": o.rate, "dense": "",
+            "given": [], "table": [], "goodput": [], "cpu": [], "gap": []}
+
+
+def finish(found, o):
+    found["load_after"] = os.getloadavg()
+    handoff_report.write(found, o.out)
+    return f"wrote {o.out}/handoff.md and handoff.json" + (", handoff.svg" if found["table"] else "")
+
+
 def main():
     o = parse()
     o.out.mkdir(parents=True, exist_ok=True)
+    found = facts(o)
+    if o.server:
+        found["given"] = given(o)
+        return finish(found, o)
     many_rows = shaped.make_model(str(o.out))
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     real = net.find_models(str(cache / "baton"), net.REAL[:1])
     dense = o.model or next(iter(real.values()), many_rows)
+    found["dense"] = os.path.basename(dense)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, -10)     # and of what is started: less of other loads
     except OSError:
         pass
-    load = os.getloadavg()
-    found = {"program": subprocess.run([o.baton, "--version"], capture_output=True, text=True,
-                                       check=True).stdout.strip(),
-             "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
-                        f"Linux {platform.release()}",
-             "load_before": load, "full": o.full, "dense": os.path.basename(dense),
-             "rate": o.rate, "table": [], "goodput": [], "cpu": [], "gap": []}
     with rig.rig_or_skip(mtu=shaped.MTU) as r:
         if "table" in o.part:
             found["table"] += table(r, o, "dense", dense, o.rate)
@@ -300,9 +378,7 @@ def main():
             found["cpu"] = cpu(r, o, many_rows)
         if "gap" in o.part:
             found["gap"] = gap(r, o, dense)
-    found["load_after"] = os.getloadavg()
-    handoff_report.write(found, o.out)
-    return f"wrote {o.out}/handoff.md, handoff.json, handoff.svg"
+    return finish(found, o)
 
 
 if __name__ == "__main__":

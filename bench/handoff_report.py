@@ -52,7 +52,22 @@ def verdict_lines(rows):
               f"sending is exposed (wanted: 3 %)"
 
 
+def given_lines(rows):
+    yield "| tokens | first token, ms | prefilled here, ms | computing, ms | exposed, ms | of sending " \
+          "hidden | bytes | link, MB/s | r |"
+    yield "|---" * 9 + "|"
+    for g in rows:
+        yield f"| {g['tokens']} | {g['first_token_ms']:.1f} | {g['local_ms']:.1f} | " \
+              f"{g['compute_ms']:.1f} | {g['exposed_ms']:.1f} | {g['overlap_percent']:.1f} % | " \
+              f"{g['bytes']} ({g['wire_type']}) | {g['link_bytes_per_s'] / 1e6:.1f} | " \
+              f"{g['ratio']:.2f} |"
+
+
 def markdown(found):
+    if found["given"]:
+        return "\n".join(["# Handoff between two machines as they are", "",
+                          f"Worker {found['given'][0]['worker']}; measured by {found['program']}.", "",
+                          *given_lines(found["given"]), ""])
     lines = ["# Handoff on shaped links", "",
              f"{found['program']}; {found['machine']}; load average "
              f"{found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after. Worker and "

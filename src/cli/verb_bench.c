@@ -18,7 +18,7 @@
 #endif
 
 typedef struct {
-    const char *folder, *python, *out;
+    const char *folder, *python, *out, *server, *api_key;
     const char *model, *parts, *ratios, *round_trips, *prompts, *repeat, *rate;
     bool        full;
 } options;
@@ -44,6 +44,10 @@ static const bt_option table[] = {
       "prompts per cell, half as many of long ones", false },
     { "Table", "--rate", "N", NULL, BT_OPT_TEXT, AT(rate),
       "tokens a second of the worker at most (default: as fast as it goes)", false },
+    { "Where", "--server", "HOST:PORT", NULL, BT_OPT_TEXT, AT(server),
+      "measure this server and its workers as they are; nothing is started or shaped", false },
+    { "Where", "--api-key", "KEY", NULL, BT_OPT_TEXT, AT(api_key),
+      "of that server (default: what BATON_API_KEY says)", false },
     { "Where", "--out", "DIR", NULL, BT_OPT_TEXT, AT(out),
       "for handoff.md, handoff.json, handoff.svg (default: bench-handoff-DATE)", false },
     { "Where", "--bench-dir", "DIR", "BENCH_DIR", BT_OPT_TEXT, AT(folder),
@@ -95,6 +99,8 @@ static int run(const void *given, int n_rest, char **rest)
     add(&c, "--repeat", o->repeat);
     add(&c, "--rate", o->rate);
     add(&c, "--out", o->out);
+    add(&c, "--server", o->server);
+    add(&c, "--api-key", o->api_key);
     if (o->full) {
         c.words[c.n++] = "--full";
     }

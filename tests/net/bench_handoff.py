@@ -35,6 +35,19 @@ def main():
         with open(os.path.join(out, "handoff.md")) as f:
             net.check("| dense | 300 | 0.5 |" in f.read(), "the row is not in handoff.md")
         xml.dom.minidom.parse(os.path.join(out, "handoff.svg"))
+    with tempfile.TemporaryDirectory() as out:
+        worker = net.Worker(o.baton, model, "-c", 4096, "-t", 1)
+        server = net.Server(o.baton, model, "-c", 4096, "-t", 1, workers=[worker.address])
+        server.wait_ready()
+        done = subprocess.run([o.baton, "bench", "handoff", "--server", server.address, "--prompts",
+                               "300", "--out", out], capture_output=True, text=True)
+        net.check(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
+        with open(os.path.join(out, "handoff.json")) as f:
+            row, = json.load(f)["given"]
+        net.check(row["worker"] == worker.address and row["bytes"] == 300 * shaped.TOKEN_BYTES and
+                  row["local_ms"] > 0, f"{row}")
+        server.end()
+        worker.end()
     done = subprocess.run([o.baton, "bench"], capture_output=True, text=True)
     net.check(done.returncode == 2 and "bench handoff" in done.stderr, f"{done}")
     return "written"
