@@ -55,7 +55,7 @@ class Measured:
         self.cost = {}
 
     def reference(self, n):
-        """Computing, the last token and bytes of a prompt of n tokens where the link costs nothing."""
+        """Computing, last token and bytes of a prompt of n tokens where the link costs nothing."""
         if n not in self.cost:
             self.rig.set_rate(None)
             self.pair.proxy.tell("delay 0")
@@ -176,7 +176,8 @@ def goodput(r, o, model):
         for mbit in (100, 1000) if not o.full else (100, 1000, 2500):
             r.set_rate(mbit)
             pushed_again(p, tokens)
-            told = sorted((pushed_again(p, tokens) for _ in range(3)), key=lambda t: t["total_ms"])[1]
+            told = sorted((pushed_again(p, tokens) for _ in range(3)),
+                          key=lambda t: t["total_ms"])[1]
             ours = told["bytes"] / told["total_ms"] * 1000
             theirs = iperf(r, 4)
             rows.append({"link_mbit": mbit, "bytes": told["bytes"], "push_bytes_per_s": ours,
@@ -282,8 +283,10 @@ def given(o):
         net.check(not bad, f"not prefilled there: {bad}")
         middle = sorted(there, key=lambda t: t["first_token_ms"])[len(there) // 2]
         here = server.ask(n, seed := seed + 1, "local")
-        link = max(w["goodput_bytes_per_second"] for w in server.request("GET", "/v1/prefill")["workers"])
-        row = {"tokens": n - 1, "worker": middle["worker"], "first_token_ms": middle["first_token_ms"],
+        workers = server.request("GET", "/v1/prefill")["workers"]
+        link = max(w["goodput_bytes_per_second"] for w in workers)
+        row = {"tokens": n - 1, "worker": middle["worker"],
+               "first_token_ms": middle["first_token_ms"],
                "local_ms": here["first_token_ms"], "compute_ms": middle["compute_ms"],
                "bytes": middle["bytes"], "exposed_ms": middle["exposed_ms"],
                "overlap_percent": middle["overlap_percent"], "link_bytes_per_s": link,
@@ -341,7 +344,7 @@ def facts(o):
             "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
                        f"Linux {platform.release()}",
             "load_before": os.getloadavg(), "full": o.full, "rate": o.rate, "dense": "",
-            "given": [], "table": [], "goodput": [], "cpu": [], "gap": []}
+            "failed": [], "given": [], "table": [], "goodput": [], "cpu": [], "gap": []}
 
 
 def finish(found, o):
@@ -366,18 +369,24 @@ def main():
         os.setpriority(os.PRIO_PROCESS, 0, -10)     # and of what is started: less of other loads
     except OSError:
         pass
+    parts = {
+        "table": lambda r: table(r, o, "dense", dense, o.rate),
+        "hybrid": lambda r: table(r, o, "hybrid", shaped.make_model(str(o.out), "many-states"),
+                                  shaped.RATE),
+        "goodput": lambda r: goodput(r, o, many_rows),
+        "cpu": lambda r: cpu(r, o, many_rows),
+        "gap": lambda r: gap(r, o, dense),
+    }
     with rig.rig_or_skip(mtu=shaped.MTU) as r:
-        if "table" in o.part:
-            found["table"] += table(r, o, "dense", dense, o.rate)
-        if "hybrid" in o.part:
-            states = shaped.make_model(str(o.out), "many-states")
-            found["table"] += table(r, o, "hybrid", states, shaped.RATE)
-        if "goodput" in o.part:
-            found["goodput"] = goodput(r, o, many_rows)
-        if "cpu" in o.part:
-            found["cpu"] = cpu(r, o, many_rows)
-        if "gap" in o.part:
-            found["gap"] = gap(r, o, dense)
+        for name in o.part:
+            try:
+                found["table" if name == "hybrid" else name] += parts[name](r)
+            except net.Failed as problem:           # the other parts are worth having
+                found["failed"].append(f"{name}: {problem}")
+                print(f"FAILED: {name}: {problem}", flush=True)
+            r.set_rate(None)
+            finish(found, o)
+    net.check(not found["failed"], "; ".join(found["failed"]))
     return finish(found, o)
 
 

@@ -75,6 +75,7 @@ def markdown(found):
              + (f" at {found['rate']:g} tokens/s" if found["rate"] else "")
              + "; hybrid: random weights, 12 recurrent layers of 16, at 1000 tokens/s. Written by "
              "`baton bench handoff" + (" --full" if found["full"] else "") + "`.", ""]
+    lines += [f"FAILED: {problem}\n" for problem in found["failed"]]
     if found["table"]:
         lines += ["## Time to the first token", ""]
         lines += [*verdict_lines(found["table"]), "", *table_lines(found["table"]), ""]
