@@ -506,6 +506,50 @@ static bt_status error_on(caller *x, uint32_t stream)
     return (bt_status)m.status;
 }
 
+/* Each field of the identity, and the version, is refused by name over a real connection; where it
+ * runs and what it is called is not looked at. */
+static void each_identity_field_is_refused_by_name(void **state)
+{
+    caller *x = *state;
+    static const char *const fields[] = { "version", "version", "kv_format", "geometry", "tokenizer",
+                                          "weights", "draft", "type_k", "type_v", "n_layers",
+                                          "token_bytes" };
+    for (size_t i = 0; i <= BT_LEN(fields); i++) {
+        bt_wire_hello m = bt_handoff_hello(x->engine, 1 + i, i == BT_LEN(fields) ? "neon" : "ref");
+        m.version_major += i == 0;
+        m.version_minor += i == 1;
+        m.kv_format += i == 2;
+        m.geometry.bytes[15] ^= i == 3;
+        m.tokenizer.bytes[0] ^= i == 4;
+        m.weights.bytes[7] ^= i == 5;
+        m.draft.bytes[3] ^= i == 6;
+        m.type_k += i == 7;
+        m.type_v += i == 8;
+        m.n_layers += i == 9;
+        m.token_bytes += i == 10;
+        m.model = bt_wire_text_of("another name");
+        m.program = bt_wire_text_of("another program");
+        bt_link *link = call(x, false);
+        bt_frame f;
+        uint8_t body[512];
+        size_t size;
+        assert_int_equal(bt_wire_hello_encode(&m, body, sizeof body, &size, NULL), BT_OK);
+        assert_int_equal(bt_link_send(link, BT_WIRE_HELLO, 0, body, size, NULL), BT_OK);
+        if (i < BT_LEN(fields)) {
+            bt_wire_reject got;
+            char field[40];
+            assert_true(receive(link, BT_WIRE_REJECT, &f));
+            assert_int_equal(bt_wire_reject_decode(f.body, f.size, &got, NULL), BT_OK);
+            assert_int_equal(got.status, BT_E_REFUSED);
+            assert_string_equal(bt_wire_text_copy(got.field, field, sizeof field), fields[i]);
+            assert_true(got.sentence.size > 0);
+        } else {
+            assert_true(receive(link, BT_WIRE_WELCOME, &f));
+        }
+        bt_link_destroy(link);
+    }
+}
+
 static void bad_prompts_are_answered_on_their_stream(void **state)
 {
     caller *x = *state;
@@ -715,6 +759,7 @@ int main(void)
         WORKER_LIES(error_and_silence_end_the_stream_only),
         WORKER_LIES(bad_welcome_is_refused),
         WORKER_LIES(late_rows_of_a_cancelled_prompt_are_dropped),
+        SERVER_LIES(each_identity_field_is_refused_by_name),
         SERVER_LIES(bad_prompts_are_answered_on_their_stream),
         SERVER_LIES(rows_in_unknown_forms_are_refused_on_their_stream),
         SERVER_LIES(too_many_streams_is_full),
