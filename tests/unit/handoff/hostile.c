@@ -511,8 +511,8 @@ static bt_status error_on(caller *x, uint32_t stream)
 static void each_identity_field_is_refused_by_name(void **state)
 {
     caller *x = *state;
-    static const char *const fields[] = { "version", "version", "kv_format", "geometry", "tokenizer",
-                                          "weights", "draft", "type_k", "type_v", "n_layers",
+    static const char *const fields[] = { "version", "version", "kv_format", "geometry",
+                                          "tokenizer", "weights", "draft", "type_k", "type_v", "n_layers",
                                           "token_bytes" };
     for (size_t i = 0; i <= BT_LEN(fields); i++) {
         bt_wire_hello m = bt_handoff_hello(x->engine, 1 + i, i == BT_LEN(fields) ? "neon" : "ref");
