@@ -355,6 +355,7 @@ static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
     (void)pthread_mutex_lock(&p->lock);
     take_off(peer, job);
     count_cancelled(peer, job);
+    bt_handoff_peer_learn_part(peer, job);
     if (job->sent) {
         bt_handoff_job_send_cancel(peer, job->stream, BT_E_CANCELLED);
     }

@@ -186,6 +186,24 @@ static void learn_link(bt_handoff_peer *peer, const bt_handoff_job *job, const b
     smooth(&peer->lead_ms, lead > 0 ? lead : 0);
 }
 
+void bt_handoff_peer_learn_part(bt_handoff_peer *peer, const bt_handoff_job *job)
+{
+    const uint32_t first = job->asked.position_first, n = job->complete - first;
+    if (!job->sent || !job->alone || peer->others_prompts > 0 || n < BT_HANDOFF_MEASURE_MIN) {
+        return;
+    }
+    const double now = bt_clock_ms(), keys = bt_router_keys(first, job->complete);
+    const double bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
+    const double steps = bt_router_steps(n, peer->chunk);
+    const double compute_ms = now - job->sent_ms, transfer_ms = now - job->rows_ms;
+    if (compute_ms < bt_fit_at(&peer->compute, steps, n, keys)) {
+        bt_fit_put(&peer->compute, steps, n, keys, compute_ms);
+    }
+    if (transfer_ms < bt_fit_at(&peer->transfer, 1, bytes, 0)) {
+        bt_fit_put(&peer->transfer, 1, bytes, 0, transfer_ms);
+    }
+}
+
 void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
                            const bt_wire_commit *m, const bt_link_stats *link)
 {

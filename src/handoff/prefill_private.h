@@ -183,6 +183,9 @@ void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link
 /* Lock held. What a committed prompt teaches about its worker. */
 void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
                            const bt_wire_commit *m, const bt_link_stats *link);
+/* Lock held. The same of one that was given up: what has come took at most so long, which counts
+ * where it is less than was thought. */
+void bt_handoff_peer_learn_part(bt_handoff_peer *peer, const bt_handoff_job *job);
 /* Peer's thread. Notes when rows came. */
 void bt_handoff_job_mark(bt_handoff_job *job);
 /* Lock held. Tokens of this job that are not here yet. */

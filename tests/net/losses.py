@@ -17,7 +17,7 @@ import net_harness as net
 import rig
 sys.path.insert(0, rig.TOOLS)
 from fault_proxy import FaultProxy                                          # noqa: E402
-from streams import Leaver, Streams
+from streams import Leaver, Streams, check_time, in_time                    # noqa: E402
 
 CHUNK = 32
 TOKENS = 2500
@@ -86,6 +86,7 @@ def check_kept(told, n):
 
 # ---- killed ----
 
+@in_time
 def killed(b, times=5):
     """kill -9: seen in less than a second, by policy `fail` too; other streams go on as before."""
     listen = f"127.0.0.1:{net.free_port()}"
@@ -118,11 +119,11 @@ def killed(b, times=5):
                 check_kept(asked.answer["prefill"], TOKENS)
             worker = b.worker(listen=listen)
             server.wait_ready()
-    net.check(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
+    check_time(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
     # Both are the longest of a window of the same length; the median of several, because one hiccup
     # of the machine is longer than a hundred gaps.
     gap, normal = statistics.median(during), statistics.median(windows)
-    net.check(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
+    check_time(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
               f"{normal * 1000:.1f} ms")
     net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
     return (f"seen after {max(seen) * 1000:.0f} ms at most; longest gap of others "

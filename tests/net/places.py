@@ -17,7 +17,7 @@ import rig
 sys.path.insert(0, rig.TOOLS)
 from fault_proxy import FaultProxy                                          # noqa: E402
 from losses import Asked, Bench                                             # noqa: E402
-from streams import Leaver                                                  # noqa: E402
+from streams import Late, Leaver, check_time, in_time                                         # noqa: E402
 
 CLEAR = 1.6                # a place that much slower must not be chosen
 TOKENS = 2000
@@ -106,6 +106,7 @@ def queue_counts(b):
     return f"idle: {before}, {forecast['ms']:.0f} ms; behind others: {behind}, {then['ms']:.0f} ms"
 
 
+@in_time
 def adaptation(b):
     """The rate of the link changes while the server runs: the mind follows, and does not flap."""
     worker = b.worker("--link-buffer", 262144)
@@ -126,8 +127,7 @@ def adaptation(b):
             for i in range(most):
                 if row(1)[0] == (wanted, False):
                     return i
-            raise net.Failed(f"not {wanted} after {most} prompts: "
-                             f"{server.prefill()['decisions'][:3]}")
+            raise Late(f"not {wanted} after {most} prompts: {server.prefill()['decisions'][:3]}")
 
         until("remote", 12)
         flips = [sum(p == "local" for p, probe in row(10))]
@@ -141,7 +141,7 @@ def adaptation(b):
         proxy.set_rate(0)
         up = until("remote", 40)
         flips.append(sum(p == "local" for p, probe in row(10)))
-        net.check(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
+        check_time(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
         net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
     return (f"to local after {down} prompts, back after {up}; the other way in 10, 18, 10: {flips}; "
             f"probes: {told['n_hedged']}, here first: {told['n_outrun']}, at most {longest:.0f} ms")

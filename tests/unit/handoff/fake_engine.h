@@ -21,7 +21,8 @@
 enum { FAKE_LAYERS = 4, FAKE_CTX = 2048, FAKE_TICKETS = 512 };
 
 typedef struct {
-    bool      used, committed, abandoned, closed, hedged;
+    bool      used, committed, abandoned, closed;
+    atomic_bool hedged;
     uint32_t  first, end, complete;
     bt_status status;
     bt_prefill_report report;
@@ -249,9 +250,7 @@ void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_ke
 
 void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
 {
-    pthread_mutex_lock(&e->lock);
-    e->tickets[ticket].hedged = true;
-    pthread_mutex_unlock(&e->lock);
+    atomic_store(&e->tickets[ticket].hedged, true);
 }
 
 /* ---- requests of a worker ---- */

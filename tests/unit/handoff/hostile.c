@@ -512,8 +512,8 @@ static void each_identity_field_is_refused_by_name(void **state)
 {
     caller *x = *state;
     static const char *const fields[] = { "version", "version", "kv_format", "geometry",
-                                          "tokenizer", "weights", "draft", "type_k", "type_v", "n_layers",
-                                          "token_bytes" };
+                                          "tokenizer", "weights", "draft", "type_k", "type_v",
+                                          "n_layers", "token_bytes" };
     for (size_t i = 0; i <= BT_LEN(fields); i++) {
         bt_wire_hello m = bt_handoff_hello(x->engine, 1 + i, i == BT_LEN(fields) ? "neon" : "ref");
         m.version_major += i == 0;
