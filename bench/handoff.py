@@ -7,8 +7,8 @@ Starts a worker and a server in two network namespaces (Linux, root), each with 
 joined by a cable whose rate is shaped so that the load ratio r = prefill rate x bytes of a token /
 link is what was asked for; the round trip comes from tools/fault_proxy.py. Parts:
 
-  table    time to the first token for prompts x r x round trips, pushed and, beside it, with all sent
-           at the end, against the floor that the arithmetic of docs/handoff.md allows
+  table    time to the first token for prompts x r x round trips, pushed and, beside it, with all
+           sent at the end, against the floor that the arithmetic of docs/cli.md allows
   goodput  what a push carries over a shaped cable, against iperf3 on the same cable
   cpu      CPU seconds of worker and server per GB pushed, plain and TLS
   gap      time between the tokens of four sequences while a long prompt is prefilled elsewhere
@@ -119,11 +119,11 @@ class Measured:
                "exposed_share": middle["exposed_ms"] / alone, "bytes": middle["bytes"]}
         row["over_floor"] = row["first_token_ms"] / row["floor_ms"] - 1
         row["over_own_floor"] = row["first_token_ms"] / row["own_floor_ms"] - 1
-        print(f"{self.name:12} {order:5} {n - 1:5} tokens r {ratio:<4g} round trip {trip_ms:4g} ms: "
-              f"first token {row['first_token_ms']:8.1f} ms, floor {row['floor_ms']:8.1f} "
+        print(f"{self.name:12} {order:5} {n - 1:5} tokens r {ratio:<4g} round trip {trip_ms:4g} "
+              f"ms: first token {row['first_token_ms']:8.1f} ms, floor {row['floor_ms']:8.1f} "
               f"({100 * row['over_floor']:+5.1f} %, by its own computing "
-              f"{100 * row['over_own_floor']:+5.1f} %), exposed {100 * row['exposed_share']:5.1f} % "
-              f"of {alone:.0f} ms", flush=True)
+              f"{100 * row['over_own_floor']:+5.1f} %), exposed "
+              f"{100 * row['exposed_share']:5.1f} % of {alone:.0f} ms", flush=True)
         return row
 
 
@@ -134,8 +134,8 @@ def table(r, o, name, model, rate):
         for n in o.prompts:
             c = m.reference(n)
             print(f"{name:12} {n - 1} tokens without a limit: {c['prefill_ms']:.1f} ms "
-                  f"({(n - 1) / c['prefill_ms'] * 1000:.0f} tokens/s), {c['bytes']} bytes, last token "
-                  f"{c['last_ms']:.1f} ms", flush=True)
+                  f"({(n - 1) / c['prefill_ms'] * 1000:.0f} tokens/s), {c['bytes']} bytes, last "
+                  f"token {c['last_ms']:.1f} ms", flush=True)
         for order in ("push", "bulk"):
             m.pair.start_server(order)
             middle = o.round_trips[len(o.round_trips) // 2]
@@ -310,8 +310,8 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__, prog="baton bench handoff",
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--baton", default=str(ROOT / "build" / "release" / "baton"))
-    p.add_argument("-m", "--model", help="dense model (default: SmolLM2 from the cache, else a random "
-                   "one that is cheap to compute)")
+    p.add_argument("-m", "--model", help="dense model (default: SmolLM2 from the cache, else a "
+                   "random one that is cheap to compute)")
     p.add_argument("--rate", type=float, default=0, help="tokens a second of the dense model's "
                    "worker at most (default: as fast as it goes)")
     p.add_argument("--full", action="store_true", help="all of the table")
@@ -322,8 +322,8 @@ def parse():
     p.add_argument("--prompts", type=lambda t: [int(x) + 1 for x in t.split(",")],
                    help="tokens that are handed over")
     p.add_argument("--repeat", type=int, help="prompts per cell; half as many of long ones")
-    p.add_argument("--server", metavar="HOST:PORT", help="measure this server and its workers as they "
-                   "are; nothing is started or shaped")
+    p.add_argument("--server", metavar="HOST:PORT", help="measure this server and its workers as "
+                   "they are; nothing is started or shaped")
     p.add_argument("--api-key", default=os.environ.get("BATON_API_KEY"), help="of that server")
     p.add_argument("--out", default=None, help="folder (default: bench-handoff-DATE here)")
     o = p.parse_args()
@@ -350,7 +350,8 @@ def facts(o):
 def finish(found, o):
     found["load_after"] = os.getloadavg()
     handoff_report.write(found, o.out)
-    return f"wrote {o.out}/handoff.md and handoff.json" + (", handoff.svg" if found["table"] else "")
+    plot = ", handoff.svg" if found["table"] else ""
+    return f"wrote {o.out}/handoff.md and handoff.json{plot}"
 
 
 def main():

@@ -44,17 +44,17 @@ def verdict_lines(rows):
         if chosen:
             worst = max(chosen, key=lambda r: r["over_floor"])
             yield f"- {words}: {len(good)} of {len(chosen)} cells; the worst is " \
-                  f"{percent(worst['over_floor'])} above ({worst['model']}, {worst['tokens']} tokens, " \
-                  f"r {worst['ratio']:g}, round trip {worst['round_trip_ms']:g} ms)"
+                  f"{percent(worst['over_floor'])} above ({worst['model']}, {worst['tokens']} " \
+                  f"tokens, r {worst['ratio']:g}, round trip {worst['round_trip_ms']:g} ms)"
     half = [r for r in push if r["ratio"] == 0.5 and r["tokens"] >= 8192]
     if half:
-        yield f"- r 0.5, 8192 tokens: at most {percent(max(r['exposed_share'] for r in half))} of " \
-              f"sending is exposed (wanted: 3 %)"
+        most = max(r["exposed_share"] for r in half)
+        yield f"- r 0.5, 8192 tokens: at most {percent(most)} of sending is exposed (wanted: 3 %)"
 
 
 def given_lines(rows):
-    yield "| tokens | first token, ms | prefilled here, ms | computing, ms | exposed, ms | of sending " \
-          "hidden | bytes | link, MB/s | r |"
+    yield "| tokens | first token, ms | prefilled here, ms | computing, ms | exposed, ms | of " \
+          "sending hidden | bytes | link, MB/s | r |"
     yield "|---" * 9 + "|"
     for g in rows:
         yield f"| {g['tokens']} | {g['first_token_ms']:.1f} | {g['local_ms']:.1f} | " \
@@ -66,12 +66,13 @@ def given_lines(rows):
 def markdown(found):
     if found["given"]:
         return "\n".join(["# Handoff between two machines as they are", "",
-                          f"Worker {found['given'][0]['worker']}; measured by {found['program']}.", "",
+                          f"Worker {found['given'][0]['worker']}; measured by "
+                          f"{found['program']}.", "",
                           *given_lines(found["given"]), ""])
     lines = ["# Handoff on shaped links", "",
              f"{found['program']}; {found['machine']}; load average "
-             f"{found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after. Worker and "
-             f"server on one core each. Dense: {found['dense']}"
+             f"{found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after. Worker "
+             f"and server on one core each. Dense: {found['dense']}"
              + (f" at {found['rate']:g} tokens/s" if found["rate"] else "")
              + "; hybrid: random weights, 12 recurrent layers of 16, at 1000 tokens/s. Written by "
              "`baton bench handoff" + (" --full" if found["full"] else "") + "`.", ""]
@@ -117,8 +118,8 @@ def panel(rows, model, tokens, x0, y0):
     def y(ms):
         return bottom - ms / top * (HEIGHT - TOP - 40)
 
-    yield f'<text x="{x0 + LEFT}" y="{y0 + 24}" font-weight="bold">{model}, {tokens} tokens, round ' \
-          f'trip {trip:g} ms</text>'
+    yield f'<text x="{x0 + LEFT}" y="{y0 + 24}" font-weight="bold">{model}, {tokens} tokens, ' \
+          f'round trip {trip:g} ms</text>'
     for i in range(5):
         ms = top * i / 4
         yield f'<line x1="{x0 + LEFT}" x2="{x0 + WIDTH - 20}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" ' \
@@ -143,7 +144,8 @@ def svg(rows):
     columns = min(3, len(panels))
     height = (len(panels) + columns - 1) // columns * HEIGHT + 40
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * WIDTH}" height="{height}" '
-           f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>']
+           f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" '
+           f'fill="white"/>']
     for i, (model, tokens) in enumerate(panels):
         out += panel(rows, model, tokens, i % columns * WIDTH, i // columns * HEIGHT)
     x = LEFT

@@ -22,8 +22,8 @@ def main():
     rig.rig_or_skip().close()
     model = shaped.make_model(o.models)
     with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run([o.baton, "bench", "handoff", "--part", "table", "--rate", "2000", "-m",
-                               model, "--r", "0.5", "--prompts", "300", "--round-trips", "2",
+        done = subprocess.run([o.baton, "bench", "handoff", "--part", "table", "--rate", "2000",
+                               "-m", model, "--r", "0.5", "--prompts", "300", "--round-trips", "2",
                                "--out", out], capture_output=True, text=True)
         net.check(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
         with open(os.path.join(out, "handoff.json")) as f:

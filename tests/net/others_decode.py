@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A long prompt on a worker disturbs nobody: while it is prefilled there, four sequences decode here.
+"""A long prompt on a worker disturbs nobody: while it is prefilled there, four sequences decode
+here.
 
 Server and worker have a core each. The 99th percentile of the time between two tokens, as clients
 see it, may be 1.3 times that without the prompt; /health and /metrics answer within 50 ms. Both are
@@ -23,8 +24,8 @@ ANSWER_TOKENS = 150
 
 
 class Stream(threading.Thread):
-    """A client that reads one answer after the other and notes how long each token took. Answers are
-    short, so that all are of about the same depth."""
+    """A client that reads one answer after the other and notes how long each token took. Answers
+    are short, so that all are of about the same depth."""
 
     def __init__(self, server, seed):
         super().__init__(daemon=True)

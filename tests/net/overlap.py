@@ -69,7 +69,8 @@ def check_hidden(r, baton, model, full):
         ideal = (n - 1) / p.rate * 1000 + last
         net.check(push_total <= 1.03 * min(chunks_total, ideal), f"cutting costs too much: {text}")
         gain = alone - last / LAYERS
-        net.check(bulk_total - push_total >= 0.9 * gain, f"bulk should be {gain:.0f} ms later: {text}")
+        net.check(bulk_total - push_total >= 0.9 * gain,
+                  f"bulk should be {gain:.0f} ms later: {text}")
 
 
 # ---- link ----
@@ -102,8 +103,8 @@ def check_round_trips(r, baton, model):
             p.proxy.tell(f"delay {trip / 2}")
             time.sleep(1)
             far = min(p.ask(n)["first_token_ms"] for _ in range(3))
-            text = f"r {ratio}, {n // chunk} chunks: first token {near:.0f} ms, with a round trip " \
-                   f"of {trip} ms {far:.0f} ms"
+            text = f"r {ratio}, {n // chunk} chunks: first token {near:.0f} ms, with a round " \
+                   f"trip of {trip} ms {far:.0f} ms"
             print(text, flush=True)
             net.check(far - near <= 2 * trip, text)
 
@@ -201,7 +202,8 @@ def check_figures(r, baton, model, folder):
         rate = told["bytes"] / told["transfer_ms"] * 1000
         # From the first rows put in place to the commit; the first frame came before.
         allowed = p.goodput * (1 + (1 << 20) / told["bytes"])
-        net.check(rate <= allowed, f"{rate:.0f} bytes/s reported, the cable carries {p.goodput:.0f}")
+        net.check(rate <= allowed,
+                  f"{rate:.0f} bytes/s reported, the cable carries {p.goodput:.0f}")
         goodput = p.server.worker()["goodput_bytes_per_second"]
         net.check(0.8 * p.goodput <= goodput <= 1.03 * p.goodput,
                   f"goodput {goodput:.0f}, the cable carries {p.goodput:.0f}")

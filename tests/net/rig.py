@@ -6,9 +6,9 @@
         r.set_rate(10); r.worker.unplug(); r.server.block("DROP"); r.server.counters()
 
 `within` starts the process in that namespace and makes requests from there. The side `worker` is
-10.77.0.1, `server` 10.77.0.2. Each side has its own loopback. The rate is the sender's: tbf (or htb)
-with a short queue on each end, counted on the wire with headers. The kernel that tests must run on
-has no netem, so delay and damage come from proxy(), tools/fault_proxy.py between the two.
+10.77.0.1, `server` 10.77.0.2. Each side has its own loopback. The rate is the sender's: tbf (or
+htb) with a short queue on each end, counted on the wire with headers. The kernel that tests must
+run on has no netem, so delay and damage come from proxy(), tools/fault_proxy.py between the two.
 
 Nothing outlives the test: namespaces carry the number of the process that made them, and every Rig
 first takes away what processes that are gone have left, with the processes still inside. Where
@@ -112,7 +112,7 @@ class Side:
                 for what in ("bytes", "packets", "dropped")}
 
     def set_rate(self, mbit):
-        """What this side may send; None: no limit. The queue is 20 ms, as short as switches have."""
+        """What this side may send; None: no limit. The queue is 20 ms, as short as a switch's."""
         subprocess.run([*self.prefix(), "tc", "qdisc", "del", "dev", DEVICE, "root"],
                        capture_output=True)
         if not mbit:

@@ -4,11 +4,11 @@
   exact     stored, and f16 where rows are stored as f16: the answer of a local prefill, bit for bit
   bytes     q8_0 takes 34 bytes for 64, and a slow link that much less time
   declared  the answer says what came; what a model's rows cannot be is refused at the start
-  close     the loss is held against what storing rows as q8_0 costs, which people accept: rows that
-            travel as q8_0 have met the same rounding once, on the same values, and the worker has
-            computed with the exact ones; so the likeliest tokens' log-probabilities may differ by no
-            more than twice that (each of the two has its own rounding errors), and on average by
-            less
+  close     the loss is held against what storing rows as q8_0 costs, which people accept: rows
+            that travel as q8_0 have met the same rounding once, on the same values, and the worker
+            has computed with the exact ones; so the likeliest tokens' log-probabilities may differ
+            by no more than twice that (each of the two has its own rounding errors), and on average
+            by less
 """
 import argparse
 import os
@@ -52,8 +52,8 @@ def check_bytes(r, baton, model):
         p.ask(n)
         with rig.Meter(r.server) as meter:
             q8 = p.ask(n)
-        print(f"{stored['bytes']} bytes and {stored['total_ms']:.0f} ms as stored, {q8['bytes']} and "
-              f"{q8['total_ms']:.0f} as q8_0", flush=True)
+        print(f"{stored['bytes']} bytes and {stored['total_ms']:.0f} ms as stored, {q8['bytes']} "
+              f"and {q8['total_ms']:.0f} as q8_0", flush=True)
         net.check(q8["wire_type"] == "q8_0" and stored["wire_type"] == "f16", f"{q8}")
         net.check(q8["bytes"] * 64 == stored["bytes"] * 34, "q8_0 has 34 bytes for 64")
         net.check(q8["bytes"] <= meter.bytes <= 1.02 * q8["bytes"],
