@@ -70,8 +70,9 @@ def here(o, models):
         doctor.expect(worker.address, "model", "problem", "'geometry'", "-m", models["tiny-qwen3"])
     told, _ = doctor.expect(worker.address, "model", "problem", "'type_k'", "-m",
                             models["tiny-llama"], "-ctk", "f32", "--link-buffer", "4000M")
-    doctor.expect(worker.address, "rmem_max", "problem", "--link-buffer asks for", told=told,
-                  command="net.core.rmem_max=2147483648")
+    if os.path.exists("/proc/sys/net/core/rmem_max"):      # not in containers
+        doctor.expect(worker.address, "rmem_max", "problem", "--link-buffer asks for", told=told,
+                      command="net.core.rmem_max=2147483648")
     status = worker.wait_idle()
     net.check(status["peers"] == 0 and status["connects"] == 0, f"took a server's place: {status}")
     net.check(" warn " not in worker.text(), "a checkup is nothing to warn of:\n" + worker.text())
