@@ -391,7 +391,7 @@ function worker(w) {
   if (w.round_trip_ms > 0) says.push(`${w.round_trip_ms.toFixed(2)} ms away`);
   if (w.n_fallbacks > 0) says.push(`${w.n_fallbacks} fallbacks`);
   box.append(element("p", "quiet", says.join(" · ")));
-  box.append(...costs(w.prompt_ms, "step", w.token_ms, w.key_ms));
+  box.append(...costs(w.step_ms, "step", w.token_ms, w.key_ms));
   return box;
 }
 

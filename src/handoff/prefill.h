@@ -79,7 +79,7 @@ typedef struct {
     double           round_trip_ms;    /* 0: not yet */
     double           goodput_bytes_per_second;   /* of rows, while they came; 0: not yet */
     double           tokens_per_second;          /* prefill rate there; 0: not yet */
-    double           prompt_ms, token_ms, key_ms;    /* fitted: of each prompt, token, and position
+    double           step_ms, token_ms, key_ms;      /* fitted: of each step, token, and position
                                                         that a token looks back at */
     double           lead_ms, tail_ms; /* until the first rows; transfer that nothing hides */
     double           idle_seconds;     /* since it was last given a prompt; < 0: never was */

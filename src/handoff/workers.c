@@ -284,7 +284,7 @@ static bt_prefill_worker_status status_of(const bt_handoff_peer *peer)
     }
     st.goodput_bytes_per_second = peer->bytes_per_ms * 1000;
     st.tokens_per_second = 1000 * bt_fit_rate(&peer->compute, RATE_TOKENS);
-    st.prompt_ms = peer->compute.cost[0];
+    st.step_ms = peer->compute.cost[0];
     st.token_ms = peer->compute.cost[1];
     st.key_ms = peer->compute.cost[2];
     st.lead_ms = peer->lead_ms;

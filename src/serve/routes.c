@@ -163,7 +163,7 @@ static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writ
     bt_json_number(w, "round_trip_ms", s.round_trip_ms);
     bt_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
     bt_json_number(w, "tokens_per_second", s.tokens_per_second);
-    bt_json_number(w, "prompt_ms", s.prompt_ms);
+    bt_json_number(w, "step_ms", s.step_ms);
     bt_json_number(w, "token_ms", s.token_ms);
     bt_json_number(w, "key_ms", s.key_ms);
     bt_json_number(w, "lead_ms", s.lead_ms);
