@@ -20,17 +20,17 @@ void bt_known_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t
     }
 }
 
+/* The last block that is there stands for all before it, since its hash does; so it does no harm
+ * that blocks of one prompt push each other out. */
 uint32_t bt_known_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
 {
     uint64_t h = tenant;
-    uint32_t at = 0;
-    for (; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
+    uint32_t known = 0;
+    for (uint32_t at = 0; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
         h = chain(tokens + at, h);
-        if (k->slots[h % BT_KNOWN_SLOTS] != h) {
-            break;
-        }
+        known = k->slots[h % BT_KNOWN_SLOTS] == h ? at + BT_KNOWN_BLOCK : known;
     }
-    return at;
+    return known;
 }
 
 void bt_known_clear(bt_known *k)

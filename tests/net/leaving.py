@@ -109,7 +109,8 @@ def counts(worker, server):
 def storm(b, times=1000, at_once=24):
     """So many clients that leave at any moment, many at once, while others go on."""
     worker = b.worker("--n-prefill", 6)
-    server = b.server(workers=[worker.address])
+    proxy = FaultProxy(worker.address, rate_mbit=60)   # so that many leave while rows come
+    server = b.server(workers=[proxy.address])
     server.wait_ready()
     n = 700
     dice = random.Random(5)
@@ -159,6 +160,7 @@ def storm(b, times=1000, at_once=24):
     tokens = b.prompt()
     net.check(net.facts(server.complete(tokens)) == b.want(tokens), "another answer afterwards")
     net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    proxy.close()
     return (f"{times} left, {told['cancelled']} of them on the worker; descriptors and threads "
             f"{before}, then {after}; memory {grown[0]:+} and {grown[1]:+} KiB")
 

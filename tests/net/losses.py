@@ -77,6 +77,11 @@ def wait_rows(server, tokens, least=300):
     net.wait_for("rows", some)
 
 
+def slow_way(address):
+    """To a worker; a prompt's rows take about a second, so that a loss finds them on their way."""
+    return FaultProxy(address, rate_mbit=16)
+
+
 def check_kept(told, n):
     """Local prefill went on where complete chunks ended, not from zero."""
     net.check(told["fallback"] and told["place"] == "mixed", f"{told}")
@@ -90,8 +95,9 @@ def check_kept(told, n):
 def killed(b, times=5):
     """kill -9: seen in less than a second, by policy `fail` too; other streams go on as before."""
     listen = f"127.0.0.1:{net.free_port()}"
-    worker = b.worker(listen=listen)
-    server = b.server(workers=[listen])
+    worker = b.worker("--link-buffer", 65536, listen=listen)
+    proxy = slow_way(listen)
+    server = b.server(workers=[proxy.address])
     server.wait_ready()
     seen, during = [], []
     with Streams(server, 2) as streams:
@@ -117,7 +123,7 @@ def killed(b, times=5):
             else:
                 net.check(net.facts(asked.answer) == b.want(tokens), "another answer")
                 check_kept(asked.answer["prefill"], TOKENS)
-            worker = b.worker(listen=listen)
+            worker = b.worker("--link-buffer", 65536, listen=listen)
             server.wait_ready()
     check_time(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
     # Both are the longest of a window of the same length; the median of several, because one hiccup
@@ -126,6 +132,7 @@ def killed(b, times=5):
     check_time(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
               f"{normal * 1000:.1f} ms")
     net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    proxy.close()
     return (f"seen after {max(seen) * 1000:.0f} ms at most; longest gap of others "
             f"{gap * 1000:.1f} ms, else {normal * 1000:.1f} ms")
 
@@ -133,8 +140,9 @@ def killed(b, times=5):
 def restarted(b):
     """Another process at the same address: used again at once, and known to have an empty cache."""
     listen = f"127.0.0.1:{net.free_port()}"
-    worker = b.worker(listen=listen)
-    server = b.server(workers=[listen])
+    worker = b.worker("--link-buffer", 65536, listen=listen)
+    proxy = slow_way(listen)
+    server = b.server(workers=[proxy.address])
     server.wait_ready()
     tokens = b.prompt()
     net.check(server.complete(tokens)["prefill"]["place"] == "remote", "not remote")
@@ -143,7 +151,7 @@ def restarted(b):
     asked = Asked(server, b.prompt())
     wait_rows(server, asked.tokens)
     worker.kill()
-    worker = b.worker(listen=listen)
+    worker = b.worker("--link-buffer", 65536, listen=listen)
     asked.join()
     net.check(net.facts(asked.answer) == b.want(asked.tokens), "another answer")
     server.wait_ready()
@@ -155,6 +163,7 @@ def restarted(b):
     state = server.worker()
     net.check(state["n_connects"] == 2 and state["n_late_frames"] == 0, f"{state}")
     net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    proxy.close()
 
 
 # ---- lost in silence ----
@@ -233,8 +242,12 @@ def stale_pages(b, rounds=4):
         for tokens in prompts:
             b.want(tokens)
 
+        def going():
+            enough = done[0] >= rounds and worker.status()["cancelled"] >= 5
+            return not enough and not problems and done[0] < 10 * rounds
+
         def stay():
-            while done[0] < rounds and not problems:
+            while going():
                 tokens = prompts[done[0] % 3]
                 answer = server.complete(tokens)
                 if net.facts(answer) != b.want(tokens) or answer["prefill"]["place"] != "remote":
@@ -242,7 +255,7 @@ def stale_pages(b, rounds=4):
                 done[0] += 1
 
         def go():
-            while done[0] < rounds and not problems:
+            while going():
                 client = Leaver(server, net.prompt(2 * n, 100 + done[1]))
                 time.sleep(0.02 + 0.02 * (done[1] % 8))
                 client.leave()
@@ -315,9 +328,13 @@ def policies(b):
     for policy in ("fallback", "fail"):
         worker = b.worker(listen=listen)
         net.wait_for("the worker", lambda: server.worker()["state"] == "ready", 15)
-        before = counters(server)
-        asked = Asked(server, b.prompt(), policy=policy)
-        wait_rows(server, asked.tokens)
+        asked = None
+        while not asked or not asked.is_alive():   # until the kill finds it on its way
+            net.wait_for("the worker", lambda: server.worker()["state"] == "ready", 15)
+            before = counters(server)
+            asked = Asked(server, b.prompt(), policy=policy)
+            while asked.is_alive() and server.worker()["tokens_in_flight"] in (0, TOKENS - 1):
+                pass
         worker.kill()
         reason = expect_policy(b, server, policy, asked.tokens, asked, before)
         net.check(re.search(r"gave \d+ of \d+ tokens, then: ", reason), reason)

@@ -33,6 +33,24 @@ static void beginnings_are_known(void **state)
     free(k);
 }
 
+/* Blocks of one prompt fall into the same places; its beginning is known all the same. */
+static void long_prompts_are_known_whole(void **state)
+{
+    (void)state;
+    enum { MANY = 2000 * BT_KNOWN_BLOCK };
+    bt_known *k = calloc(1, sizeof *k);
+    uint32_t *tokens = malloc(MANY * sizeof *tokens);
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            tokens[i] = i * 31 + seed;
+        }
+        bt_known_put(k, 7, tokens, MANY);
+        assert_int_equal(bt_known_find(k, 7, tokens, MANY), MANY);
+    }
+    free(tokens);
+    free(k);
+}
+
 /* More than it can remember: what came last is known, and memory does not grow. */
 static void the_newest_stay(void **state)
 {
@@ -53,6 +71,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beginnings_are_known),
+        cmocka_unit_test(long_prompts_are_known_whole),
         cmocka_unit_test(the_newest_stay),
     };
     return cmocka_run_group_tests_name("handoff/known", tests, NULL, NULL);
