@@ -4,7 +4,9 @@
  * place.c     the placement callbacks: where a prompt goes; the last decisions
  * workers.c   the list of workers, which may change; status
  * peer.c      one thread per worker: connect, greet, receive, tick, back off
- * job.c       one prompt on one worker: send, import, verify, end, move on
+ * job.c       one prompt on one worker: its life, sending it
+ * job_rows.c  what comes of it: import, verify, commit
+ * job_end.c   how else it ends, and deadlines
  * learn.c     what a committed prompt teaches; what the router is told of a worker
  * job_state.c its recurrent states, and the snapshots that follow COMMIT
  *
@@ -191,7 +193,10 @@ void bt_handoff_job_mark(bt_handoff_job *job);
 /* Lock held. Tokens of this job that are not here yet. */
 uint32_t bt_handoff_job_left(const bt_handoff_job *job);
 
-/* ---- job.c ---- */
+/* ---- job.c, job_rows.c, job_end.c ---- */
+void bt_handoff_job_take_off(bt_handoff_peer *peer, bt_handoff_job *job);    /* lock held */
+/* Writes into the report how rows came, if any did. */
+void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job);
 /* NULL when there is no memory. hedge_ms: when it is to be prefilled here as well; 0: never. */
 bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report,
                                       double hedge_ms);

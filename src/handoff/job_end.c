@@ -1,0 +1,247 @@
+/* handoff/job_end.c - how a prompt leaves a worker without COMMIT: cancelled, failed, too late; to
+ * the next worker or back to the engine. And the clock that looks for such. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "handoff/job_trace.h"
+#include "handoff/say.h"
+
+/* Lock free; the job is off every list. Frees it. */
+static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
+{
+    job->report.n_remote = job->complete - job->first;
+    job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
+    job->report.total_ms = bt_clock_ms() - job->start_ms;
+    job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
+    bt_handoff_job_tell_wire_type(p, job);
+    const bt_prefill_outcome outcome = job->outrun                ? BT_PREFILL_OUTCOME_OUTRUN
+                                       : status == BT_E_CANCELLED ? BT_PREFILL_OUTCOME_CANCELLED
+                                       : job->policy_fail         ? BT_PREFILL_OUTCOME_FAILED
+                                                                  : BT_PREFILL_OUTCOME_FALLBACK;
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_decided(p, job->ticket, outcome, job->report.total_ms);
+    (void)pthread_mutex_unlock(&p->lock);
+    bt_handoff_trace_given_up(p->trace, job);
+    bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
+    bt_handoff_job_destroy(job);
+}
+
+/* Lock held. */
+static void count_cancelled(bt_handoff_peer *peer, const bt_handoff_job *job)
+{
+    peer->status.n_cancelled++;
+    peer->owner->status.n_cancelled += !job->outrun;
+    peer->owner->status.n_outrun += job->outrun;
+}
+
+static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    bt_prefill *p = peer->owner;
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_job_take_off(peer, job);
+    count_cancelled(peer, job);
+    bt_handoff_peer_learn_part(peer, job);
+    if (job->sent) {
+        bt_handoff_job_send_cancel(peer, job->stream, BT_E_CANCELLED);
+    }
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    bt_say(job->report.reason, sizeof job->report.reason, "the request was cancelled");
+    abandon(p, job, BT_E_CANCELLED);
+}
+
+/* Lock held. The worker that shall go on with the prompt, or NULL. */
+static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
+                                    const bt_handoff_job *job)
+{
+    bt_router_worker view[BT_WORKERS_MAX];
+    char reason[8];
+    if (p->stopping || job->cancelled || job->n_tries >= BT_HANDOFF_TRIES_MAX) {
+        return NULL;
+    }
+    bt_router_question q = bt_handoff_question(p, NULL);
+    q.position_first = job->complete;
+    q.position_end = job->end;
+    q.always = true;
+    bt_handoff_peers_view(p, job->tenant, job->tokens, job->complete, job->end, view);
+    const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason,
+                                                sizeof reason);
+    return a.worker >= 0 ? &p->peers[a.worker] : NULL;
+}
+
+/* Every job that leaves the workers for the worse passes here. */
+static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why)
+{
+    const uint32_t n = job->end - job->first, done = job->complete - job->first;
+    job->report.fallback = true;
+    bt_say(job->report.reason, sizeof job->report.reason,
+           "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
+    bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
+           job->policy_fail ? "failed" : "fallback", peer->address, n, done,
+           bt_status_name(why->status), why->text);
+}
+
+/* Lock held. Counts a job that leaves this peer without COMMIT. */
+static void count_failed(bt_handoff_peer *peer, const bt_handoff_job *job, bool goes_on)
+{
+    bt_prefill_status *all = &peer->owner->status;
+    if (job->cancelled) {
+        count_cancelled(peer, job);
+    } else {
+        peer->status.n_fallbacks++;
+        all->n_retries += goes_on;
+        all->n_failed += !goes_on && job->policy_fail;
+        all->n_fallbacks += !goes_on && !job->policy_fail;
+    }
+    if (job->sent) {
+        peer->status.n_partial_tokens += job->complete - job->asked.position_first;
+    }
+}
+
+void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why, bool tell)
+{
+    bt_prefill *p = peer->owner;
+    const uint32_t complete = job->complete, end = job->end;
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_job_take_off(peer, job);
+    bt_handoff_peer *next = next_worker(p, peer, job);
+    const bool cancelled = job->cancelled;
+    char next_address[sizeof next->address] = "";
+    count_failed(peer, job, next != NULL);
+    if (job->sent && tell) {
+        bt_handoff_job_send_cancel(peer, job->stream, why->status);
+    }
+    bt_ledger_close(&job->ledger);
+    if (next) {
+        memcpy(next_address, next->address, sizeof next_address);
+        job->report.retries++;
+        bt_handoff_job_give(next, job);
+    }
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    if (next) {
+        bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
+               peer->address, next_address, complete, end, bt_status_name(why->status), why->text);
+        return;
+    }
+    if (!cancelled) {
+        tell_fallback(peer, job, why);
+    }
+    abandon(p, job, why->status);
+}
+
+void bt_handoff_jobs_fail(bt_handoff_peer *peer, const bt_error *why)
+{
+    for (;;) {
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        bt_handoff_job *job = peer->jobs;
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        if (!job) {
+            return;
+        }
+        bt_handoff_job_fail(peer, job, why, false);
+    }
+}
+
+/* ---- time ---- */
+
+/* How long a prompt may be without news. A heartbeat has said all the while that the worker lives,
+ * so this is only about being useful: far past what the same work takes here or usually takes
+ * there, with everything else that the worker has to do in front of it. */
+static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job,
+                          const bt_link_load *load)
+{
+    const bt_prefill *p = peer->owner;
+    if (p->options.stall_ms > 0) {
+        return p->options.stall_ms;
+    }
+    const uint32_t n = job->end - job->complete;
+    const double keys = bt_router_keys(job->complete, job->end);
+    const double here = bt_fit_at(&p->local, 1, n, keys), there = bt_fit_at(&peer->compute, 1, n,
+                                                                            keys);
+    if (here == 0 && there == 0) {
+        return 60000;
+    }
+    const double token_ms = (double)load->token_ns / 1e6;
+    return 10000 + 4 * (here > there ? here : there) + 4 * token_ms * (double)load->queued_tokens;
+}
+
+/* Lock free. Prompts that are later than they should be are prefilled here as well: the engine is
+ * told their tickets, and says by outrun() that it was first. */
+static void hedge_late(bt_handoff_peer *peer)
+{
+    bt_prefill *p = peer->owner;
+    const double now = bt_clock_ms();
+    for (;;) {
+        (void)pthread_mutex_lock(&p->lock);
+        bt_handoff_job *j = peer->jobs;
+        while (j && !(j->hedge_ms > 0 && now >= j->hedge_ms && !j->hedged && !j->cancelled)) {
+            j = j->next;
+        }
+        const uint64_t ticket = j ? j->ticket : 0;
+        if (j) {
+            j->hedged = true;
+            p->status.n_hedged++;
+        }
+        (void)pthread_mutex_unlock(&p->lock);
+        if (!j) {
+            return;
+        }
+        bt_engine_import_hedge(p->engine, ticket);
+    }
+}
+
+/* Lock held. The first job that cannot stay, with the reason (BT_OK: cancelled). */
+static bt_handoff_job *find_overdue(bt_handoff_peer *peer, const bt_link_load *load, bt_error *why)
+{
+    const double now = bt_clock_ms();
+    for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+        if (j->cancelled) {
+            *why = (bt_error){ .status = BT_OK };
+            return j;
+        }
+        if (!j->sent && peer->status.state == BT_PREFILL_DRAINING) {
+            (void)bt_fail(why, BT_E_CLOSED, "the worker takes no more prompts: %.160s",
+                          peer->status.reason);
+            return j;
+        }
+        if (j->send_status != BT_OK) {
+            (void)bt_fail(why, j->send_status, "the prompt could not be sent: %s",
+                          bt_status_text(j->send_status));
+            return j;
+        }
+        if (j->sent && now - j->news_ms > patience_ms(peer, j, load)) {
+            (void)bt_fail(why, BT_E_TIMEOUT, "no rows for %.1f s", (now - j->news_ms) / 1000);
+            return j;
+        }
+    }
+    return NULL;
+}
+
+void bt_handoff_jobs_tick(bt_handoff_peer *peer)
+{
+    bt_link_stats link;
+    bt_link_stats_get(peer->link, &link);
+    hedge_late(peer);
+    for (;;) {
+        bt_error why;
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        bt_handoff_peer_learn_load(peer, &link);
+        bt_handoff_job *job = find_overdue(peer, &link.peer_load, &why);
+        if (!job) {
+            bt_handoff_jobs_send(peer);
+            for (bt_handoff_job *j = peer->jobs; j; j = j->next) {
+                bt_handoff_job_give_credit(peer, j);   /* should it have failed before */
+            }
+        }
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+        if (!job) {
+            return;
+        }
+        if (why.status == BT_OK) {
+            end_cancelled(peer, job);
+        } else {
+            bt_handoff_job_fail(peer, job, &why, true);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+/* handoff/job_rows.c - what a worker sends of a prompt: rows into reserved pages, the account of
+ * them, and COMMIT. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "handoff/job_trace.h"
+
+/* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
+ * that the worker does not run dry. */
+void bt_handoff_job_give_credit(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    if (job->credit_owed == 0 || job->credit_owed < job->asked.credit / 4) {
+        return;
+    }
+    const bt_wire_credit m = { .bytes = job->credit_owed };
+    uint8_t body[16];
+    size_t n;
+    bt_error err;
+    if (bt_wire_credit_encode(&m, body, sizeof body, &n, &err) == BT_OK &&
+        bt_link_send(peer->link, BT_WIRE_CREDIT, job->stream, body, n, &err) == BT_OK) {
+        job->credit_left += job->credit_owed;
+        job->credit_owed = 0;
+    }
+}
+
+bt_status bt_handoff_job_spend(bt_handoff_job *job, uint32_t size, bt_error *err)
+{
+    if (size > job->credit_left) {
+        return bt_fail(err, BT_E_PROTOCOL, "%u bytes of rows or states with credit for %llu", size,
+                       (unsigned long long)job->credit_left);
+    }
+    job->credit_left -= size;
+    return BT_OK;
+}
+
+/* What a worker sent did not hold: counted, and the stream ends. */
+void bt_handoff_job_fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err)
+{
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    peer->status.n_corrupt++;
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+    bt_handoff_job_fail(peer, job, err, true);
+}
+
+/* Into the reserved pages, turned into the stored type where they come in another. */
+static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
+                             const bt_wire_rows *m)
+{
+    bt_prefill *p = peer->owner;
+    if (p->form.codec == BT_ROWS_STORED) {
+        return bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position, m->n, m->k.data,
+                                     m->v.data);
+    }
+    const size_t k = bt_rows_k_bytes(&p->form, m->layer), v = bt_rows_v_bytes(&p->form, m->layer);
+    bt_status s = BT_OK;
+    for (uint32_t at = 0; s == BT_OK && at < m->n; at += BT_ROWS_AT_ONCE) {
+        const uint32_t n = m->n - at < BT_ROWS_AT_ONCE ? m->n - at : BT_ROWS_AT_ONCE;
+        bt_rows_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k, m->v.data + at * v);
+        s = bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
+                                  peer->room.k, peer->room.v);
+    }
+    return s;
+}
+
+bool bt_handoff_job_imported(bt_handoff_peer *peer, bt_handoff_job *job, bt_status status,
+                             const char *what, uint32_t layer)
+{
+    if (status == BT_E_CANCELLED) {
+        (void)pthread_mutex_lock(&peer->owner->lock);
+        job->cancelled = true;          /* the tick that follows ends it */
+        (void)pthread_mutex_unlock(&peer->owner->lock);
+    } else if (status != BT_OK) {
+        bt_error why;
+        (void)bt_fail(&why, status, "%s of layer %u could not be stored: %s", what, layer,
+                      bt_status_text(status));
+        bt_handoff_job_fail(peer, job, &why, true);
+    }
+    return status == BT_OK;
+}
+
+void bt_handoff_job_received(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                             uint64_t n_bytes)
+{
+    if (job->rows_ms == 0) {
+        job->rows_ms = job->news_ms;
+    }
+    bt_handoff_job_mark(job);
+    job->report.bytes += n_bytes;
+    job->credit_owed += frame->size;
+    bt_handoff_job_give_credit(peer, job);
+}
+
+bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
+                              bt_error *err)
+{
+    bt_wire_rows m;
+    BT_TRY(bt_wire_rows_decode(frame->body, frame->size, &m, err));
+    BT_TRY(bt_ledger_check(&job->ledger, &m, err));
+    BT_TRY(bt_handoff_job_spend(job, frame->size, err));
+    const double begin_ms = bt_clock_ms();
+    const bt_status s = import_rows(peer, job, &m);
+    const double end_ms = bt_clock_ms();
+    job->report.import_ms += end_ms - begin_ms;
+    bt_trace_span(peer->owner->trace, bt_handoff_trace_lane(job) + 1, "rows", begin_ms, end_ms,
+                  "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
+                  m.k.size + m.v.size);
+    if (bt_handoff_job_imported(peer, job, s, "rows", m.layer)) {
+        bt_ledger_enter(&job->ledger, &m, frame);
+        bt_handoff_job_received(peer, job, frame, (uint64_t)m.k.size + m.v.size);
+    }
+    return BT_OK;
+}
+
+void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+{
+    bt_wire_chunk m;
+    bt_error err;
+    if (bt_wire_chunk_decode(frame->body, frame->size, &m, &err) != BT_OK ||
+        bt_ledger_chunk(&job->ledger, &m, &err) != BT_OK) {
+        bt_handoff_job_fail_corrupt(peer, job, &err);
+        return;
+    }
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    job->complete = job->ledger.complete;       /* others add up what is left of all jobs */
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+}
+
+void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
+{
+    if (job->report.bytes > 0) {
+        (void)bt_rows_form_name(&p->form, job->report.wire_type, sizeof job->report.wire_type);
+    }
+}
+
+/* What sending the bytes takes by itself, less what was left of it when computing was done. The way
+ * of the last byte is not part of sending. */
+static double hidden_share(const bt_prefill_report *r, const bt_link_stats *link)
+{
+    const double rate = link->goodput_bytes_per_ms;
+    const double alone_ms = rate > 0 ? (double)r->bytes / rate : r->transfer_ms;
+    const double left_ms = r->exposed_ms - link->round_trip_ms_min / 2;
+    return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
+}
+
+/* The worker says how long it waited and computed; its clock started when PREFILL arrived, half a
+ * round trip after we sent it. Whatever passed after that end is transfer that nothing hid. */
+static void measure(bt_handoff_job *job, const bt_wire_commit *m, const bt_link_stats *link)
+{
+    const double round_trip_ms = link->round_trip_ms_min;
+    bt_prefill_report *r = &job->report;
+    const double now = bt_clock_ms();
+    r->queue_ms = (double)m->queue_us / 1000 + (job->sent_ms - job->start_ms);
+    r->compute_ms = (double)m->compute_us / 1000;
+    r->transfer_ms = job->rows_ms > 0 ? now - job->rows_ms : 0;
+    const double done = job->sent_ms + round_trip_ms / 2 +
+                        (double)(m->queue_us + m->compute_us) / 1000;
+    r->exposed_ms = now > done ? now - done : 0;
+    r->total_ms = now - job->start_ms;
+    r->hidden = hidden_share(r, link);
+    r->n_remote = job->end - job->first;
+    r->place = BT_PREFILL_REMOTE;
+}
+
+void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)
+{
+    bt_prefill *p = peer->owner;
+    bt_wire_commit m;
+    bt_error err;
+    bt_link_stats link;
+    if (bt_wire_commit_decode(frame->body, frame->size, &m, &err) != BT_OK ||
+        bt_ledger_commit(&job->ledger, &m, &err) != BT_OK) {
+        bt_handoff_job_fail_corrupt(peer, job, &err);
+        return;
+    }
+    bt_link_stats_get(peer->link, &link);
+    measure(job, &m, &link);
+    bt_handoff_trace_committed(p->trace, job, &m, link.round_trip_ms_min);
+    bt_handoff_job_tell_wire_type(p, job);
+    (void)pthread_mutex_lock(&p->lock);
+    bt_handoff_job_take_off(peer, job);
+    job->complete = job->end;
+    bt_handoff_peer_learn(peer, job, &m, &link);
+    bt_handoff_decided(p, job->ticket, BT_PREFILL_OUTCOME_REMOTE, job->report.total_ms);
+    bt_handoff_jobs_send(peer);
+    (void)pthread_mutex_unlock(&p->lock);
+    bt_log(BT_LOG_DEBUG, "prefill committed worker %s tokens %u bytes %llu compute_ms %.1f "
+           "transfer_ms %.1f exposed_ms %.2f", peer->address, job->report.n_remote,
+           (unsigned long long)job->report.bytes, job->report.compute_ms, job->report.transfer_ms,
+           job->report.exposed_ms);
+    bt_engine_import_commit(p->engine, job->ticket, &job->report);
+    if (!bt_handoff_keeper_take(peer, job)) {
+        bt_handoff_job_destroy(job);
+    }
+}
