@@ -70,6 +70,7 @@ void bt_handoff_job_take_off(bt_handoff_peer *peer, bt_handoff_job *job)
     }
     *at = job->next;
     job->next = NULL;
+    peer->left_ms = bt_clock_ms();
 }
 
 /* ---- sending ---- */

@@ -38,7 +38,9 @@ static uint64_t our_tokens(const bt_handoff_peer *peer, uint32_t *ret_prompts)
 void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link)
 {
     const double told_ms = bt_clock_ms() - link->peer_load_age_ms;
-    if (link->peer_load_age_ms >= 0 && told_ms > peer->load_told_ms + 1) {
+    /* One that has left us since may still be in that word. */
+    const bool stale = told_ms < peer->left_ms + link->round_trip_ms;
+    if (link->peer_load_age_ms >= 0 && told_ms > peer->load_told_ms + 1 && !stale) {
         uint32_t n_ours;
         const uint64_t all = link->peer_load.queued_tokens, ours = our_tokens(peer, &n_ours);
         const uint32_t n_all = link->peer_load.running + link->peer_load.waiting;
