@@ -123,8 +123,7 @@ struct bt_handoff_peer {
     bt_known        known;             /* prompts that its cache should hold */
     uint64_t        others_tokens;     /* of other servers, by the worker's last word */
     uint32_t        others_prompts;
-    double          load_told_ms;      /* when that came */
-    double          left_ms;           /* when a prompt of ours last left it */
+    double          load_told_ms, left_ms;   /* when that came; a prompt of ours last left it */
     bool            said_ready;        /* what the log was told last: ready, or this reason */
     char            said[256];
     bt_prefill_worker_status status;   /* what is derived is filled in on demand */
