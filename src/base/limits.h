@@ -49,7 +49,7 @@
 #define BT_WIRE_BODY_BYTES_MAX    (1u << 20)     /* a control frame waits for one at most */
 #define BT_WIRE_TEXT_BYTES_MAX    4096u
 #define BT_WIRE_TOKENS_PER_FRAME_MAX 131072u     /* 512 KiB of ids; longer prompts come in parts */
-#define BT_WIRE_BORDERS_MAX       4u             /* states of one prompt beside its last */
+#define BT_WIRE_BORDERS_MAX       32u            /* states of one prompt beside its last */
 #define BT_WIRE_PROBE_BYTES_MAX   (32u << 20)    /* a quarter of a second of 1 GbE */
 #define BT_WORKERS_MAX            64u
 #define BT_WORKER_PEERS_MAX       64u            /* servers connected to one worker */

@@ -64,7 +64,7 @@ typedef struct {
     bool     fallback;             /* remote was tried and given up */
     bool     hedged;               /* prefilled here and there; `place` says who was first */
     char     worker[128];          /* "host:port", "" if none */
-    char     reason[256];          /* why this place, or why it fell back; one sentence */
+    char     reason[400];          /* why this place, or why it fell back; one sentence */
     uint32_t n_cached;             /* tokens found in the prefix cache */
     uint32_t n_remote, n_local;    /* tokens prefilled there and here */
     uint32_t retries;
@@ -87,7 +87,8 @@ typedef struct {
     const uint32_t *tokens;        /* the whole prompt; borrowed during start() */
     uint32_t        n_tokens;
     uint32_t        position_first, position_end;  /* rows wanted; end is n_tokens - 1 */
-    const uint32_t *borders;       /* [n_borders] ascending; snapshots wanted there, if any */
+    const uint32_t *borders;       /* [n_borders] ascending, inside the range: where a prefill
+                                      here would leave snapshots; borrowed during start() */
     uint32_t        n_borders;
     uint64_t        cache_key;     /* of the request: whose prompts may share a cache */
     bt_prefill_where  where;       /* the request's wish */

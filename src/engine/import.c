@@ -279,10 +279,12 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
                   r->where == BT_WHERE_REMOTE);
         return false;
     }
+    uint32_t borders[BT_WIRE_BORDERS_MAX];
     bt_prefill_job job = {
         .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
-        .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = r->borders,
-        .n_borders = e->states ? r->n_borders : 0, .cache_key = r->cache_key, .where = r->where,
+        .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = borders,
+        .n_borders = bt_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
+        .cache_key = r->cache_key, .where = r->where,
         .policy = r->policy,
     };
     bt_load_describe(e, r, &job);

@@ -10,6 +10,8 @@
  *   - at the end of a sequence, or when it loses its place.
  * A step has to end at such a position, and an additional step reads all weights once more; hence
  * borders that follow each other closely count as one, and short prompts are not cut at all. */
+#include <string.h>
+
 #include "base/check.h"
 #include "engine/state.h"
 
@@ -73,13 +75,16 @@ static bool keeps(const bt_engine *e, const bt_request *r)
            e->options.snapshot_bytes >= bt_state_pool_layout(e->states)->slot_bytes;
 }
 
+/* How far a prompt has come, and where it left its last snapshot. */
+typedef struct { uint32_t done, snapshot; } place;
+
 /* A border close behind a snapshot gets none, except where somebody elsewhere asked for it. */
-static uint32_t next_border(const bt_request *r)
+static uint32_t next_border(const bt_request *r, place at)
 {
-    const uint32_t least = r->has_push || r->snapshot_at == 0 ? r->n_done + 1
-                                                              : r->snapshot_at + BORDER_GAP;
+    const uint32_t least = r->has_push || at.snapshot == 0 ? at.done + 1
+                                                           : at.snapshot + BORDER_GAP;
     for (uint32_t i = 0; i < r->n_borders; i++) {
-        if (r->borders[i] > r->n_done && r->borders[i] >= least) {
+        if (r->borders[i] > at.done && r->borders[i] >= least) {
             return r->borders[i];
         }
     }
@@ -87,28 +92,54 @@ static uint32_t next_border(const bt_request *r)
 }
 
 /* The position before the last, if nothing better is near. */
-static uint32_t last_position(const bt_request *r)
+static uint32_t last_position(const bt_request *r, place at)
 {
     const bool wanted = r->n_borders == 0 && !r->prefill_only &&
-                        r->n_prompt > r->snapshot_at + LAST_MIN && r->n_prompt - 1 > r->n_done;
+                        r->n_prompt > at.snapshot + LAST_MIN && r->n_prompt - 1 > at.done;
     return wanted ? r->n_prompt - 1 : BT_NOTHING;
 }
 
-uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r)
+static uint32_t next_cut(const bt_engine *e, const bt_request *r, place at)
 {
-    if (!keeps(e, r)) {
-        return r->n_prompt;
-    }
     const uint32_t every = e->options.snapshot_every;
     const uint32_t candidates[] = {
-        r->n_done > BT_NOTHING - every ? BT_NOTHING : (r->n_done / every + 1) * every,
-        next_border(r), last_position(r), r->shared_at > r->n_done ? r->shared_at : BT_NOTHING,
+        at.done > BT_NOTHING - every ? BT_NOTHING : (at.done / every + 1) * every,
+        next_border(r, at), last_position(r, at),
+        r->shared_at > at.done ? r->shared_at : BT_NOTHING,
     };
     uint32_t cut = r->n_prompt;
     for (size_t i = 0; i < BT_LEN(candidates); i++) {
         cut = candidates[i] < cut ? candidates[i] : cut;
     }
     return cut;
+}
+
+uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r)
+{
+    return keeps(e, r) ? next_cut(e, r, (place){ r->n_done, r->snapshot_at }) : r->n_prompt;
+}
+
+uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end, uint32_t n_max,
+                          uint32_t *ret_positions)
+{
+    if (!keeps(e, r)) {
+        return 0;
+    }
+    const uint64_t room = e->options.snapshot_bytes / bt_state_pool_layout(e->states)->slot_bytes;
+    place at = { r->n_done, r->snapshot_at };
+    uint32_t n = 0;
+    n_max = n_max < room ? n_max : (uint32_t)room;
+    for (;;) {
+        const uint32_t cut = next_cut(e, r, at);
+        if (cut >= end) {
+            return n;
+        }
+        if (n == n_max) {
+            memmove(ret_positions, ret_positions + 1, --n * sizeof *ret_positions);
+        }
+        ret_positions[n++] = cut;
+        at = (place){ cut, cut };
+    }
 }
 
 uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n)

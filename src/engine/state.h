@@ -20,6 +20,10 @@ uint32_t bt_state_usable(const bt_engine *e, const bt_request *r, uint32_t n);
 uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n);
 /* Where r's next step has to end at the latest: at most n_prompt. */
 uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r);
+/* The last positions below `end` at which r would leave snapshots were it prefilled here from where
+ * it is, ascending; at most n_max, and no more than there is room for. Gives how many. */
+uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end, uint32_t n_max,
+                          uint32_t *ret_positions);
 /* How much of its first n tokens r, which is being prefilled, will leave for others; r is cut
  * there for them. */
 uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n);

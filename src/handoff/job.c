@@ -158,7 +158,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
         .borders = { .data = borders, .n = job->n_borders },
         .tenant = job->tenant,
     };
-    uint8_t body[256];
+    uint8_t body[128 + sizeof borders];
     size_t size;
     BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
     BT_TRY(bt_ledger_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes, stream,

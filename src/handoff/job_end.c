@@ -75,7 +75,7 @@ static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_e
     const uint32_t n = job->end - job->first, done = job->complete - job->first;
     job->report.fallback = true;
     bt_say(job->report.reason, sizeof job->report.reason,
-           "worker %s gave %u of %u tokens, then: %.160s", peer->address, done, n, why->text);
+           "worker %s gave %u of %u tokens, then: %.280s", peer->address, done, n, why->text);
     bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
            job->policy_fail ? "failed" : "fallback", peer->address, n, done,
            bt_status_name(why->status), why->text);
@@ -201,7 +201,7 @@ static bt_handoff_job *find_overdue(bt_handoff_peer *peer, const bt_link_load *l
             return j;
         }
         if (!j->sent && peer->status.state == BT_PREFILL_DRAINING) {
-            (void)bt_fail(why, BT_E_CLOSED, "the worker takes no more prompts: %.160s",
+            (void)bt_fail(why, BT_E_CLOSED, "the worker takes no more prompts: %.280s",
                           peer->status.reason);
             return j;
         }

@@ -136,8 +136,10 @@ void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
  * of the last byte is not part of sending. */
 static double hidden_share(const bt_prefill_report *r, const bt_link_stats *link)
 {
+    /* The link carries at least what it has just carried. */
     const double rate = link->goodput_bytes_per_ms;
-    const double alone_ms = rate > 0 ? (double)r->bytes / rate : r->transfer_ms;
+    const double told_ms = rate > 0 ? (double)r->bytes / rate : r->transfer_ms;
+    const double alone_ms = told_ms < r->transfer_ms ? told_ms : r->transfer_ms;
     const double left_ms = r->exposed_ms - link->round_trip_ms_min / 2;
     return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
 }

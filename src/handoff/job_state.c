@@ -32,18 +32,11 @@ bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job, const
 
 /* ---- behind COMMIT ---- */
 
-/* The last ones: an edited message and the next turn part from a prompt near its end. */
+/* The last ones first: an edited message and the next turn part from a prompt near its end. */
 void bt_handoff_job_set_borders(bt_handoff_job *job, const bt_prefill_job *from)
 {
-    uint32_t i = from->n_borders;
-    while (i > 0 && from->borders[i - 1] > job->first &&
-           from->n_borders - i < BT_WIRE_BORDERS_MAX) {
-        i--;
-    }
-    for (; i < from->n_borders; i++) {
-        if (from->borders[i] < job->end) {
-            job->borders[job->n_borders++] = from->borders[i];
-        }
+    for (uint32_t i = from->n_borders; i > 0 && job->n_borders < BT_WIRE_BORDERS_MAX; i--) {
+        job->borders[job->n_borders++] = from->borders[i - 1];
     }
     job->snapshot = BT_HANDOFF_NONE;
 }

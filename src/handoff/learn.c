@@ -224,11 +224,12 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
 
     /* What the link has seen is what it carries; rows that waited for computing only tell how fast
      * that was. */
+    const double seen = r->transfer_ms >= 1 ? (double)bt_wire_tally_bytes(job->ledger.tally) /
+                                              r->transfer_ms : 0;
     if (link->goodput_bytes_per_ms > 0) {
-        peer->bytes_per_ms = link->goodput_bytes_per_ms;
-    } else if (r->transfer_ms >= 1) {
-        smooth(&peer->bytes_per_ms,
-               (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms);
+        peer->bytes_per_ms = link->goodput_bytes_per_ms > seen ? link->goodput_bytes_per_ms : seen;
+    } else if (seen > 0) {
+        smooth(&peer->bytes_per_ms, seen);
     }
     learn_compute(peer, job, m);
     if (job->alone && peer->others_prompts == 0) {

@@ -158,7 +158,7 @@ static void say_none_ready(const bt_prefill *p, uint32_t end, char *reason, size
         bt_say(reason, size, "no worker has room for %u positions: %s has %u", end, peer->address,
                peer->n_ctx);
     } else {
-        bt_say(reason, size, "no worker is ready: %s is %s%s%.120s", peer->address,
+        bt_say(reason, size, "no worker is ready: %s is %s%s%.280s", peer->address,
                bt_prefill_state_name(st->state), st->reason[0] ? ": " : "", st->reason);
     }
 }

@@ -10,6 +10,7 @@
 #include "handoff/greeting.h"
 #include "handoff/prefill_private.h"
 #include "handoff/say.h"
+#include "link/key.h"
 #include "link/sync.h"
 
 /* ---- the clerk: ends tickets that no worker has, joins threads of workers that have left ---- */
@@ -81,6 +82,18 @@ static bt_status start_threads(bt_prefill *p, const bt_prefill_options *o, bt_er
             ? bt_fail(err, BT_E_BADINPUT, "no worker in '%s'", o->addresses) : BT_OK;
 }
 
+/* It is read again at each connection; what is wrong with it now is better said now. */
+static bt_status check_key(const bt_prefill_options *o, bt_error *err)
+{
+    bt_link_key key;
+    if (!o->link.key_file) {
+        return BT_OK;
+    }
+    BT_TRY(bt_link_key_load(o->link.key_file, &key, err));
+    bt_link_key_forget(&key);
+    return BT_OK;
+}
+
 bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_prefill **ret_prefill,
                           bt_error *err)
 {
@@ -96,6 +109,7 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
     p->last_remote = true;
 
     bt_status s = copy_options(p, o, err);
+    s = s == BT_OK ? check_key(o, err) : s;
     s = s == BT_OK ? set_form(p, err) : s;
     if (s == BT_OK && o->trace_file) {
         s = bt_trace_open(o->trace_file, "server", &p->trace, err);

@@ -72,7 +72,7 @@ const char *bt_prefill_state_name(bt_prefill_state s);      /* static, lower cas
 typedef struct {
     char             address[128];
     bt_prefill_state state;
-    char             reason[256];      /* why it is not ready; "" when it is */
+    char             reason[400];      /* why it is not ready; "" when it is */
     char             version[64];      /* what the worker calls itself; "" before it answered */
     char             numerics[32];     /* instruction set tier there; rows are bit-equal only when
                                           it is ours */
@@ -143,7 +143,7 @@ typedef struct {
     double   age_seconds;
     uint32_t position_first, n_tokens; /* rows wanted; before them lies what the cache had */
     char     worker[128];              /* the one chosen first; "": here */
-    char     reason[256];
+    char     reason[400];
     double   local_ms, remote_ms;      /* predicted until the first token, remote: by the best
                                           worker; 0: unknown */
     bool     probe;                    /* to learn what it costs */

@@ -247,7 +247,7 @@ uint64_t bt_handoff_push_cache_key(const bt_handoff_push *u)
 
 bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
 {
-    uint32_t cuts[BT_TAPER_CUTS_MAX];
+    uint32_t cuts[BT_TAPER_CUTS_MAX], rising[BT_WIRE_BORDERS_MAX];
     bt_worker *w = u->guest->worker;
     const bt_push push = { .context = u, .layer_done = layer_done, .chunk_done = chunk_done };
     bt_request_options o = bt_request_defaults();
@@ -259,7 +259,10 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     o.n_prefill_chunk = u->asked.chunk_tokens;
     o.n_cuts = plan_cuts(u, cuts);
     o.cuts = cuts;
-    o.borders = u->borders;
+    for (uint32_t i = 0; i < u->n_borders; i++) {
+        rising[u->n_borders - 1 - i] = u->borders[i];
+    }
+    o.borders = rising;
     o.n_borders = u->n_borders;
     o.cache_key = bt_handoff_push_cache_key(u);
 

@@ -25,9 +25,9 @@ bt_status bt_handoff_push_take_borders(bt_handoff_push *u, bt_wire_ids borders, 
         u->borders[i] = bt_wire_token(borders, i);
         u->snapshots[i] = BT_HANDOFF_NONE;
         if (u->borders[i] == 0 || u->borders[i] > u->asked.position_end ||
-            (i > 0 && u->borders[i] <= u->borders[i - 1])) {
+            (i > 0 && u->borders[i] >= u->borders[i - 1])) {
             return bt_fail(err, BT_E_PROTOCOL, "PREFILL wants the state at %u of %u tokens, which "
-                           "must rise and lie inside", u->borders[i], u->asked.position_end);
+                           "must fall and lie inside", u->borders[i], u->asked.position_end);
         }
     }
     u->n_borders = u->guest->worker->state_bytes ? borders.n : 0;

@@ -319,6 +319,17 @@ static uint32_t add_child(bt_kv_prefix *t, uint32_t parent, uint64_t key, const 
     return n;
 }
 
+/* A page that somebody computed once more takes the place of the node's: the older one would hang
+ * above the newer ones behind it, and could not be given back for as long as those are in use. */
+static void renew_page(bt_kv_prefix *t, uint32_t n, uint32_t page)
+{
+    if (t->nodes[n].page != page) {
+        hold_page(t, page);
+        drop_page(t, t->nodes[n].page);
+        t->nodes[n].page = page;
+    }
+}
+
 /* The node of these tokens under `parent`: known, grown from a partly filled page that they
  * continue, or new. NONE when there is no room. */
 static uint32_t enter(bt_kv_prefix *t, uint32_t parent, uint64_t key, const uint32_t *tokens,
@@ -327,6 +338,7 @@ static uint32_t enter(bt_kv_prefix *t, uint32_t parent, uint64_t key, const uint
     uint32_t c = 0;
     uint32_t n = n_tokens == BT_KV_PAGE_TOKENS ? find_full(t, parent, key, tokens) : NONE;
     if (n != NONE) {
+        renew_page(t, n, page);
         return n;
     }
     n = find_part(t, parent, key, tokens, n_tokens, &c);

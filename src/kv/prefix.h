@@ -37,8 +37,8 @@ uint32_t bt_kv_prefix_match(const bt_kv_prefix *t, uint64_t key, const uint32_t 
 uint32_t bt_kv_prefix_take(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens,
                            uint32_t n_tokens, uint32_t *pages);
 /* Enters pages of a sequence whose first n_tokens positions are computed; the tree takes its own
- * hold on those it had not. A partly filled last page may be entered only by a sequence that will
- * not write to it any more. */
+ * hold on them, and lets go of other pages that it had for the same tokens. A partly filled last
+ * page may be entered only by a sequence that will not write to it any more. */
 void bt_kv_prefix_put(bt_kv_prefix *t, uint64_t key, const uint32_t *tokens, uint32_t n_tokens,
                       const uint32_t *pages, bt_kv_prefix_cursor *cursor);
 /* Gives back the page that was used longest ago of those that nobody else holds and no longer

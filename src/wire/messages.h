@@ -67,7 +67,7 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
     F(u32,    codec,        "of rows: 0 as stored, 1 f16, 2 q8_0")                                 \
     F(u32,    order,        "what leaves when: 0 layers; others are for comparing")                \
     F(u64,    link_rate,    "bytes per second that the server has seen come in; 0: not known")     \
-    F(tokens, borders,      "positions whose states are wanted too, behind COMMIT; rising")        \
+    F(tokens, borders,      "positions whose states shall follow COMMIT; falling")        \
     F(u64,    tenant,       "prompts with another number never meet in the worker's cache")
 
 #define BT_WIRE_TOKENS_FIELDS(F)                                                                   \
