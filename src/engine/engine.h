@@ -61,7 +61,7 @@ typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where
 
 typedef struct {
     bt_prefill_place place;
-    bool     fallback;             /* remote was tried and given up */
+    bool     fallback;             /* meant for a worker, and then not */
     bool     hedged;               /* prefilled here and there; `place` says who was first */
     char     worker[128];          /* "host:port", "" if none */
     char     reason[400];          /* why this place, or why it fell back; one sentence */
