@@ -212,6 +212,33 @@ static void pages_in_use_are_never_evicted(void **state)
     close_all(t, pool);
 }
 
+/* Else the older pages hung above newer ones that are in use, and nothing could free them. */
+static void a_page_computed_once_more_takes_the_older_ones_place(void **state)
+{
+    (void)state;
+    bt_kv_pool *pool = pool_of(6);
+    bt_kv_prefix *t = tree_of(pool, 6);
+    sequence old = count_from(pool, 0, 2 * P);
+    put(t, &old);
+    uint32_t held[2];
+    assert_int_equal(bt_kv_prefix_take(t, 0, old.tokens, P, held), P);  /* somebody reads it */
+    drop(pool, &old);
+    sequence again = count_from(pool, 0, 3 * P);
+    put(t, &again);
+    assert_int_equal(bt_kv_prefix_count(t), 3);
+    assert_int_equal(bt_kv_pool_used(pool), 4);            /* three, and the one that is read */
+    assert_int_equal(bt_kv_page_holders(pool, held[0]), 1);
+    uint32_t pages[3];
+    assert_int_equal(bt_kv_prefix_take(t, 0, again.tokens, again.n, pages), 3 * P);
+    assert_memory_equal(pages, again.pages, sizeof pages);
+    for (int i = 0; i < 3; i++) {
+        bt_kv_page_unref(pool, pages[i]);
+    }
+    bt_kv_page_unref(pool, held[0]);
+    drop(pool, &again);
+    close_all(t, pool);
+}
+
 static void the_bound_holds_and_new_pages_push_old_ones_out(void **state)
 {
     (void)state;
@@ -481,6 +508,7 @@ int main(void)
         cmocka_unit_test(a_partly_filled_page_gives_way_to_its_continuation),
         cmocka_unit_test(eviction_takes_the_oldest_use_and_leaves_before_their_parents),
         cmocka_unit_test(pages_in_use_are_never_evicted),
+        cmocka_unit_test(a_page_computed_once_more_takes_the_older_ones_place),
         cmocka_unit_test(the_bound_holds_and_new_pages_push_old_ones_out),
         cmocka_unit_test(a_forgotten_path_goes_up_to_the_next_branch),
         cmocka_unit_test(a_stale_cursor_is_noticed),
