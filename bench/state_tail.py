@@ -61,6 +61,7 @@ def main():
     parser.add_argument("baton")
     parser.add_argument("model")
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--push-only", action="store_true", help="without the comparison")
     parser.add_argument("--tokens", type=int, default=3 * CHUNK)
     o = parser.parse_args()
     size = state_bytes(o.baton, o.model)
@@ -72,7 +73,7 @@ def main():
         pairs = {}
         print(f"state {size / 2**20:.1f} MiB, last chunk {last_ms:.0f} ms, cable "
               f"{mbit:.1f} Mbit/s", flush=True)
-        shares = {"push": [], "chunks": []}
+        shares = {"push": []} if o.push_only else {"push": [], "chunks": []}
         for order in shares:
             worker, server = pairs[order] = pair(o, r, order)
             for k in range(3):          # to know rates and link
