@@ -82,7 +82,8 @@ static bool choose_policy(const char *name, bt_prefill_policy *ret_policy)
     *ret_policy = strcmp(name, "fail") == 0    ? BT_POLICY_FAIL
                   : strcmp(name, "hedge") == 0 ? BT_POLICY_HEDGE : BT_POLICY_FALLBACK;
     if (*ret_policy == BT_POLICY_FALLBACK && strcmp(name, "fallback") != 0) {
-        bt_cli_usage_error("--prefill-policy is '%s', but must be fallback, fail or hedge", name);
+        bt_cli_usage_error("%s is '%.60s', but must be fallback, fail or hedge",
+                           bt_cli_set_by("--prefill-policy"), name);
         return false;
     }
     return true;
@@ -91,13 +92,13 @@ static bool choose_policy(const char *name, bt_prefill_policy *ret_policy)
 static bool choose_rows(const bt_answering_options *o, bt_answering *a)
 {
     if (!bt_rows_codec_parse(o->wire_type, &a->codec)) {
-        bt_cli_usage_error("--prefill-wire-type is '%s', but must be stored, f16 or q8_0",
-                           o->wire_type);
+        bt_cli_usage_error("%s is '%.60s', but must be stored, f16 or q8_0",
+                           bt_cli_set_by("--prefill-wire-type"), o->wire_type);
         return false;
     }
     if (!bt_rows_order_parse(o->handoff, &a->order)) {
-        bt_cli_usage_error("--handoff is '%s', but must be push, layers, chunks, taper or bulk",
-                           o->handoff);
+        bt_cli_usage_error("%s is '%.60s', but must be push, layers, chunks, taper or bulk",
+                           bt_cli_set_by("--handoff"), o->handoff);
         return false;
     }
     return true;

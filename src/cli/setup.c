@@ -58,7 +58,8 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
 {
     if (o->model) {
         if (strlen(o->model) >= sizeof s->path) {
-            bt_cli_say_error("the path given with -m is longer than %zu bytes", sizeof s->path);
+            bt_cli_say_error("%s is a path of more than %zu bytes", bt_cli_set_by("-m"),
+                             sizeof s->path - 1);
             return false;
         }
         memcpy(s->path, o->model, strlen(o->model) + 1);
@@ -79,8 +80,9 @@ static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_er
                                   .n_threads_batch = o->n_threads_batch,
                                   .no_repack = o->no_repack };
     if (o->isa && (!bt_isa_parse(o->isa, &cpu.isa) || !bt_isa_supported(cpu.isa))) {
-        bt_fail(err, BT_E_UNSUPPORTED, "--isa %s: this machine or build does not have it; the best "
-                "here is %s", o->isa, bt_isa_name(bt_isa_detect()));
+        bt_fail(err, BT_E_UNSUPPORTED, "%s is '%.60s', which this machine or build does not have; "
+                "the best here is %s", bt_cli_set_by("--isa"), o->isa,
+                bt_isa_name(bt_isa_detect()));
         return false;
     }
     bt_device *device = NULL, *reference = NULL;
@@ -158,7 +160,7 @@ bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type
     const bt_type_info *info = bt_type_find_name(name);
     if (!info || !info->can_encode) {
         bt_cli_usage_error("%s is '%.60s', but a cache is f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 "
-                           "or q4_0", option, name);
+                           "or q4_0", bt_cli_set_by(option), name);
         return false;
     }
     *ret_type = info->id;
@@ -175,8 +177,8 @@ bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens)
         return true;
     }
     if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("--prefill-min-tokens is '%.60s', but must be a number of tokens or "
-                           "auto", text);
+        bt_cli_usage_error("%s is '%.60s', but must be a number of tokens or auto",
+                           bt_cli_set_by("--prefill-min-tokens"), text);
         return false;
     }
     *ret_tokens = (uint32_t)v;

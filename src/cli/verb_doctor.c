@@ -131,18 +131,14 @@ static void visit(const options *o, bt_checkup *c)
     bt_visit_close(v);
 }
 
-static bool look(const options *o, const char *address, const bt_link_address *a, bt_checkup *c)
+static bool look(const options *o, const char *address, const bt_link_address *a, bt_type type_k,
+                 bt_type type_v, bt_checkup *c)
 {
     struct stat key;
-    bt_type type_k, type_v;
     *c = (bt_checkup){ .address = address, .key_file = o->key_file };
     c->buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer : UINT32_MAX;
     c->key_readable_by_others = o->key_file && stat(o->key_file, &key) == 0 &&
                                 (key.st_mode & (S_IRGRP | S_IROTH)) != 0;
-    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
-        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
-        return false;
-    }
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);
     c->port = a->port;
@@ -245,8 +241,13 @@ static int run(const void *given, int n_rest, char **rest)
     if (bt_link_address_parse(rest[0], &a, &err) != BT_OK) {
         return bt_cli_usage_error("%s", err.text);
     }
+    bt_type type_k, type_v;
+    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
+        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
+        return 2;
+    }
     bt_log_set_level(BT_LOG_ERROR);
-    if (!look(o, rest[0], &a, &c)) {
+    if (!look(o, rest[0], &a, type_k, type_v, &c)) {
         return 1;
     }
     bt_advice_give(&c, &f);

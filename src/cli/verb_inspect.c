@@ -29,7 +29,8 @@ static const bt_option table[] = {
     { "File", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, offsetof(options, model),
       "the model file, if it is not named as a word", false },
     { "Output", "-c, --ctx-size", "N", NULL, BT_OPT_U32, offsetof(options, n_ctx),
-      "tokens to compute the memory for (default: the training context)", false },
+      "tokens to compute the memory for (default: the training context)", false, 0,
+      BT_CONTEXT_MAX },
     { "Output", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE,
       offsetof(options, snapshot_bytes), "models with recurrent layers: memory for kept states at "
       "most (default: 2G, as in serve)", false },
@@ -539,10 +540,6 @@ static int run(const void *given, int n_rest, char **rest)
     const char *path = n_rest == 1 ? rest[0] : o->model;
     if (!path) {
         return bt_cli_usage_error("FILE is missing");
-    }
-    if (o->n_ctx > BT_CONTEXT_MAX) {
-        return bt_cli_usage_error("-c is %" PRIu32 ", but can be %u at most", o->n_ctx,
-                                  BT_CONTEXT_MAX);
     }
     bt_gguf *file;
     bt_error err;

@@ -36,7 +36,8 @@ static const bt_option table[] = {
     { "Logits", "--all", NULL, NULL, BT_OPT_FLAG, AT(all),
       "logits after every token (default: after the last)", false },
     { "Logits", "--chunk", "N", NULL, BT_OPT_U32, AT(chunk),
-      "tokens evaluated in one step (default: 512); changes no bit of the result", false },
+      "tokens evaluated in one step (default: 512); changes no bit of the result", false, 1,
+      BT_STEP_ROWS_MAX },
     { "Logits", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
     { "Logits", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -227,9 +228,6 @@ static int run(const void *given, int n_rest, char **rest)
     }
     if (!o->tokens || count_of(o->tokens) > BT_CONTEXT_MAX) {
         return bt_cli_usage_error("--tokens LIST is needed, with at most %u ids", BT_CONTEXT_MAX);
-    }
-    if (o->chunk == 0 || o->chunk > BT_STEP_ROWS_MAX) {
-        return bt_cli_usage_error("--chunk is %u, but must be 1 to %u", o->chunk, BT_STEP_ROWS_MAX);
     }
     if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
         !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {

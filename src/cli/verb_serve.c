@@ -427,7 +427,9 @@ static int run(const void *given, int n_rest, char **rest)
         return bt_cli_usage_error("'%s': baton serve takes options only", rest[0]);
     }
     if (o.common.workers && o.workers_file) {
-        return bt_cli_usage_error("give --prefill-device or --prefill-device-file, not both");
+        return bt_cli_usage_error("%s and %s exclude each other: both name the workers",
+                                  bt_cli_set_by("--prefill-device"),
+                                  bt_cli_set_by("--prefill-device-file"));
     }
     return bt_answering_check(&o.common, &s.with) ? serve(&s) : 2;
 }

@@ -52,20 +52,24 @@ static const bt_option table[] = {
     { "Serving", "--insecure", NULL, NULL, BT_OPT_FLAG, AT(insecure),
       "listen beyond loopback without a key: whoever reaches the port is served", false },
     { "Serving", "--peers", "N", "PEERS", BT_OPT_U32, AT(n_peers),
-      "servers connected at once (default: 16)", false },
+      "servers connected at once (default: 16)", false, 1, BT_WORKER_PEERS_MAX },
     { "Serving", "--share-cache", NULL, "SHARE_CACHE", BT_OPT_FLAG, AT(share_cache),
       "servers find each other's prompts in the cache, and so can learn of them (default: each has "
       "its own)", false },
     { "Serving", "--drain-ms", "N", "DRAIN_MS", BT_OPT_U32, AT(drain_ms),
       "after SIGTERM, milliseconds to finish prompts in work (default: 30000)", false },
     { "Prefill", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
-      "prompts in work at once, a chunk of each in one step (default: 4)", false },
+      "prompts in work at once, a chunk of each in one step (default: 4)", false, 1,
+      BT_PARALLEL_MAX },
     { "Prefill", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32, AT(chunk),
-      "tokens of one prompt in a step, when its server does not say (default: 512)", false },
+      "tokens of one prompt in a step, when its server does not say (default: 512)", false, 1,
+      BT_STEP_ROWS_MAX },
     { "Prefill", "-c, --ctx-size", "N", "CTX_SIZE", BT_OPT_U32, AT(n_ctx),
-      "KV positions in all (default: 4 trained contexts, at most 32768)", false },
+      "KV positions in all; 0: 4 trained contexts, at most 32768 (default: 0)", false, 0,
+      BT_CONTEXT_MAX },
     { "Prefill", "-b, --batch-size", "N", "BATCH", BT_OPT_U32, AT(n_batch),
-      "tokens of all prompts in a step (default: a chunk for each of --n-prefill)", false },
+      "tokens of all prompts in a step; 0: a chunk for each of --n-prefill (default: 0)", false, 0,
+      BT_STEP_ROWS_MAX },
     { "Prefill", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "type of keys; must be the server's (default: f16)", false },
     { "Prefill", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -247,18 +251,6 @@ static int run(const void *given, int n_rest, char **rest)
     bt_setup setup;
     if (n_rest > 0) {
         return bt_cli_usage_error("'%s': baton worker takes options only", rest[0]);
-    }
-    if (o->n_prefill == 0 || o->n_prefill > BT_PARALLEL_MAX) {
-        return bt_cli_usage_error("--n-prefill is %u, but must be 1 to %u", o->n_prefill,
-                                  BT_PARALLEL_MAX);
-    }
-    if (o->chunk == 0 || o->chunk > BT_STEP_ROWS_MAX) {
-        return bt_cli_usage_error("--n-prefill-chunk is %u, but must be 1 to %u", o->chunk,
-                                  BT_STEP_ROWS_MAX);
-    }
-    if (o->n_peers == 0 || o->n_peers > BT_WORKER_PEERS_MAX) {
-        return bt_cli_usage_error("--peers is %u, but must be 1 to %u", o->n_peers,
-                                  BT_WORKER_PEERS_MAX);
     }
     if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
         !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {

@@ -11,28 +11,78 @@
 
 #include "base/memory.h"
 
-enum { NAME_MAX_BYTES = 64, NAMES_PER_OPTION = 6 };
+enum { NAME_MAX_BYTES = 64, SETTINGS_MAX = 160, MESSAGE_BYTES_MAX = 2048 };
+
+/* ---- who set what: of the verb that runs, written while it is parsed ---- */
+
+typedef struct {
+    const bt_option *option;
+    const char      *text;             /* the value as it was written; NULL: a bare flag */
+    bool             environment;
+    char             by[NAME_MAX_BYTES + 16];
+} setting;
+
+static const char *verb_name = "VERB";
+static setting settings[SETTINGS_MAX]; /* the last one of an option counts */
+static size_t n_settings;
+
+static void remember(const bt_option *o, const char *by, const char *text, bool environment)
+{
+    size_t i = 0;
+    while (i < n_settings && settings[i].option != o) {
+        i++;
+    }
+    if (i == SETTINGS_MAX) {
+        return;                        /* more options than any verb has */
+    }
+    n_settings += i == n_settings;
+    settings[i] = (setting){ .option = o, .text = text, .environment = environment };
+    snprintf(settings[i].by, sizeof settings[i].by, "%s", by);
+}
+
+/* ---- errors ---- */
+
+/* " (BATON_KEY_FILE)" for a sentence about '/the/key', which stands in that variable. */
+static void say_variable(const char *message)
+{
+    for (size_t i = 0; i < n_settings; i++) {
+        const setting *s = &settings[i];
+        const size_t n = s->text ? strlen(s->text) : 0;
+        if (!s->environment || s->option->kind != BT_OPT_TEXT || strstr(message, s->by)) {
+            continue;
+        }
+        for (const char *at = strchr(message, '\''); at; at = strchr(at + 1, '\'')) {
+            if (strncmp(at + 1, s->text, n) == 0 && at[1 + n] == '\'') {
+                fprintf(stderr, " (%s)", s->by);
+                return;
+            }
+        }
+    }
+}
+
+static void say(const char *format, va_list args)
+{
+    char message[MESSAGE_BYTES_MAX];
+    vsnprintf(message, sizeof message, format, args);
+    fprintf(stderr, "error: %s", message);
+    say_variable(message);
+}
 
 int bt_cli_say_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("error: ", stderr);
-    vfprintf(stderr, format, args);
+    say(format, args);
     fputc('\n', stderr);
     va_end(args);
     return 1;
 }
 
-/* The verb that runs, for the hint; set once by bt_verb_main. */
-static const char *verb_name = "VERB";
-
 int bt_cli_usage_error(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs("error: ", stderr);
-    vfprintf(stderr, format, args);
+    say(format, args);
     fprintf(stderr, "; baton %s --help lists the options\n", verb_name);
     va_end(args);
     return 2;
@@ -73,6 +123,34 @@ static bool option_has_name(const bt_option *o, const char *word, bool *ret_nega
         }
     }
     return false;
+}
+
+static const setting *find_setting(const char *name)
+{
+    bool negated;
+    for (size_t i = 0; i < n_settings; i++) {
+        if (option_has_name(settings[i].option, name, &negated)) {
+            return &settings[i];
+        }
+    }
+    return NULL;
+}
+
+const char *bt_cli_set_by(const char *option)
+{
+    const setting *s = find_setting(option);
+    return s ? s->by : option;
+}
+
+int bt_cli_refuse_idle(const char *const *options, const char *partner)
+{
+    for (; *options; options++) {
+        const setting *s = find_setting(*options);
+        if (s && !s->environment) {
+            return bt_cli_usage_error("%s does nothing without %s", s->by, partner);
+        }
+    }
+    return 0;
 }
 
 typedef void each_option(void *context, const bt_option *o);
@@ -279,6 +357,7 @@ static void read_environment(void *context, const bt_option *o)
             if (!store_value(o, text, p->options + o->offset)) {
                 p->error = bad_value(o, name, text);
             }
+            remember(o, name, text, true);
         }
     }
 }
@@ -308,6 +387,7 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
         }
         if (o->kind == BT_OPT_FLAG && !inline_value) {
             *(bool *)(options + o->offset) = !negated;
+            remember(o, name, NULL, false);
             continue;
         }
         if (!inline_value && i + 1 >= argc) {
@@ -317,6 +397,7 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
         if (!store_value(o, text, options + o->offset)) {
             return bad_value(o, name, text);
         }
+        remember(o, name, text, false);
     }
     *ret_rest = n_rest;
     return 0;

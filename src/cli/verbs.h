@@ -54,8 +54,17 @@ extern const bt_verb bt_verb_serve, bt_verb_worker, bt_verb_run, bt_verb_inspect
 /* Parses argv (without program and verb), runs the verb, returns the exit code. */
 int bt_verb_main(const bt_verb *verb, int argc, char **argv);
 
+/* What a sentence about an option's value is to blame, given any of its names: the name as it was
+ * written on the command line, or the variable, "BATON_CACHE_TYPE_K". Not set: the name asked for.
+ * Static; of the verb that runs. */
+const char *bt_cli_set_by(const char *option);
+/* Options on the command line that do nothing, since `partner` (words) is missing: a usage error
+ * that names the first of `options` (NULL-ended) and the partner, and its exit code; else 0. A
+ * variable is meant for whatever verb can use it, so it may lie idle. */
+int bt_cli_refuse_idle(const char *const *options, const char *partner);
+
 /* "error: SENTENCE" on standard error; returns 1, so that `return bt_cli_say_error(...)` reads
- * well. */
+ * well. A quoted value in it that came from a variable is followed by the variable's name. */
 int bt_cli_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with exit code 2 and a hint at --help. */
 int bt_cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -98,8 +98,9 @@ static bt_status open_listener(bt_server *s, bt_error *err)
                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     const int found = getaddrinfo(host, port, &hints, &list);
     if (found != 0) {
-        return bt_fail(err, BT_E_BADINPUT, "--host '%s' is not an address of this machine: %s",
-                       s->o.host, gai_strerror(found));
+        return bt_fail(err, BT_E_BADINPUT,
+                       "cannot listen on '%s', which is no address of this machine: %s", s->o.host,
+                       gai_strerror(found));
     }
     for (const struct addrinfo *at = list; at && s->listener < 0; at = at->ai_next) {
         s->listener = listen_on(at);
@@ -107,7 +108,7 @@ static bt_status open_listener(bt_server *s, bt_error *err)
     const int why = errno;
     freeaddrinfo(list);
     if (s->listener < 0) {
-        return bt_fail(err, BT_E_IO, "cannot listen on %s port %u: %s%s", s->o.host, s->o.port,
+        return bt_fail(err, BT_E_IO, "cannot listen on '%s' port %u: %s%s", s->o.host, s->o.port,
                        strerror(why),
                        why == EADDRINUSE ? " (another program has it; --port 0 takes a "
                                            "free one)"

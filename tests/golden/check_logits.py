@@ -36,7 +36,7 @@ class Model:
         """The JSON that the verb prints, or None when the machine does not have the tier."""
         run = subprocess.run([self.baton, verb, *self.options, "--tokens",
                               ",".join(map(str, tokens)), *options], capture_output=True, text=True)
-        if run.returncode != 0 and "does not have it" in run.stderr:
+        if run.returncode != 0 and "does not have" in run.stderr:
             return None
         if run.returncode != 0:
             sys.exit(f"{' '.join(run.args[:6])}: {run.stderr.strip()}")

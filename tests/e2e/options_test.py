@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Options, variables and what is said about them: a wrong value is blamed on whoever set it.
+
+No verb gets as far as loading a model here, but for the last ones; every error is one line and
+begins with "error: ".
+"""
+import os
+import subprocess
+import sys
+
+import harness
+
+NOWHERE = "/nowhere/model.gguf"
+
+
+def baton(*words, code=2, **variables):
+    """What the program says on standard error; fails unless it is one sentence."""
+    clean = {k: v for k, v in os.environ.items()
+             if not k.startswith(("BATON", "LLAMA_ARG_")) or k == "BATON"}
+    done = subprocess.run([harness.program(), *map(str, words)], capture_output=True, text=True,
+                          env=clean | variables, stdin=subprocess.DEVNULL, timeout=60)
+    what = f"{variables} baton {' '.join(map(str, words))}"
+    assert done.returncode == code, f"{what}: exit {done.returncode}, not {code}: {done}"
+    if code == 2:
+        assert done.stdout == "", f"{what}: {done.stdout}"
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == (code != 0), f"{what}: {done.stderr}"
+    return errors[0] if errors else ""
+
+
+def expect(said, *parts, never=()):
+    for part in parts:
+        assert part in said, f"'{part}' is not in: {said}"
+    for part in never:
+        assert part not in said, f"'{part}' is in: {said}"
+
+
+# Variable, the option that must not be blamed, verbs that read it, a wrong value, what would do.
+TEXTS = [
+    ("CACHE_TYPE_K", ("-ctk", "--cache-type-k"), ("serve", "worker", "run", "doctor"), "q3", "q8_0"),
+    ("CACHE_TYPE_V", ("-ctv", "--cache-type-v"), ("serve", "worker", "run", "doctor"), "q3", "q8_0"),
+    ("PREFILL_MIN_TOKENS", ("--prefill-min-tokens",), ("serve", "run"), "many", "auto"),
+    ("PREFILL_POLICY", ("--prefill-policy",), ("serve", "run"), "hope", "hedge"),
+    ("PREFILL_WIRE_TYPE", ("--prefill-wire-type",), ("serve", "run"), "q3", "stored"),
+    ("HANDOFF", ("--handoff",), ("serve", "run"), "pull", "bulk"),
+    ("THREADS", ("-t", "--threads"), ("serve", "worker", "run", "doctor"), "two", "1024"),
+    ("CTX_SIZE", ("-c", "--ctx-size"), ("serve", "worker", "run"), "-1", "16777216"),
+    ("N_PREFILL", ("--n-prefill",), ("worker",), "0", "256"),
+    ("N_PREFILL_CHUNK", ("--n-prefill-chunk",), ("worker",), "0", "16384"),
+    ("PEERS", ("--peers",), ("worker",), "65", "64"),
+    ("TEMP", ("--temp", "--temperature"), ("serve", "run"), "hot", "100"),
+    ("SNAPSHOT_BYTES", ("--snapshot-bytes",), ("serve", "worker", "run"), "2T", "512M"),
+    ("VERBOSE", ("-v", "--verbose"), ("serve", "worker", "run"), "maybe", "on or off"),
+]
+WORDS = {"doctor": ["127.0.0.1:9"], "run": ["-p", "x"]}
+
+
+def variables_are_named():
+    """The variable with its value, from either family of names; the option when it was that."""
+    for name, options, verbs, wrong, would_do in TEXTS:
+        for verb in verbs:
+            words = [verb, "-m", NOWHERE, *WORDS.get(verb, [])]
+            for prefix in ("BATON_", "LLAMA_ARG_"):
+                said = baton(*words, **{prefix + name: wrong})
+                expect(said, f"{prefix}{name} is '{wrong}'", would_do,
+                       never=[o + " is" for o in options])
+            for option in options if wrong != "maybe" else ():
+                expect(baton(*words, option, wrong, **{"BATON_" + name: wrong})
+                       if name in ("CACHE_TYPE_K", "HANDOFF") else baton(*words, option, wrong),
+                       f"{option} is '{wrong}'", never=[name])
+
+
+def command_line_wins():
+    said = baton("worker", "-m", NOWHERE, "-ctk", "q4_0", code=1, BATON_CACHE_TYPE_K="q3")
+    expect(said, NOWHERE, never=["BATON"])
+    said = baton("worker", "-m", NOWHERE, code=1, BATON_CACHE_TYPE_K="q4_0",
+                 LLAMA_ARG_CACHE_TYPE_K="q3")
+    expect(said, NOWHERE, never=["LLAMA"])
+
+
+def files_and_addresses_are_named():
+    """What is said further down names the value; where it came from stands behind it."""
+    model = harness.model()
+    for words, code, name, value in (
+            (["worker"], 1, "MODEL", NOWHERE),
+            (["serve", "-m", model], 1, "HOST", "no-such-name.invalid"),
+            (["worker", "-m", model], 1, "KEY_FILE", "/nowhere/key"),
+            (["worker", "-m", model], 1, "LISTEN", "nonsense"),
+            (["worker", "-m", model], 1, "ISA", "abacus"),
+            (["run", "-m", model, "-p", "x"], 1, "PREFILL_DEVICE", "nonsense")):
+        expect(baton(*words, code=code, **{"BATON_" + name: value}), f"'{value}'", "BATON_" + name)
+    said = baton("worker", "-m", model, "--listen", "nonsense", code=1, BATON_LISTEN="nonsense")
+    expect(said, "'nonsense'", never=["BATON"])
+    said = baton("serve", "-m", model, "--prefill-device-file", "/nowhere/list",
+                 BATON_PREFILL_DEVICE="a:1")
+    expect(said, "BATON_PREFILL_DEVICE", "--prefill-device-file")
+
+
+def main():
+    variables_are_named()
+    command_line_wins()
+    files_and_addresses_are_named()
+    print("ok")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
