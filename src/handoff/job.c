@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "handoff/job_state.h"
 #include "handoff/job_trace.h"
 #include "handoff/say.h"
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "handoff/job_state.h"
 #include "handoff/job_trace.h"
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough

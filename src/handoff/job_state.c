@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "handoff/prefill_private.h"
+#include "handoff/job_state.h"
 
 bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame,
                                bt_error *err)
@@ -41,17 +41,6 @@ void bt_handoff_job_set_borders(bt_handoff_job *job, const bt_prefill_job *from)
     job->snapshot = BT_HANDOFF_NONE;
 }
 
-bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
-{
-    if (job->n_borders == 0 || !peer->owner->state_bytes) {
-        return false;
-    }
-    bt_ledger_next_states(&job->ledger);
-    job->next = peer->committed;
-    peer->committed = job;
-    return true;
-}
-
 static void close_snapshot(bt_handoff_peer *peer, bt_handoff_job *job, uint32_t n)
 {
     if (job->snapshot != BT_HANDOFF_NONE) {
@@ -68,8 +57,43 @@ static void end_keeper(bt_handoff_peer *peer, bt_handoff_job *job)
         at = &(*at)->next;
     }
     *at = job->next;
+    peer->n_committed--;
     close_snapshot(peer, job, 0);
     bt_handoff_job_destroy(job);
+}
+
+static void cancel_keeper(bt_handoff_peer *peer, bt_handoff_job *job, bt_status why)
+{
+    (void)pthread_mutex_lock(&peer->owner->lock);
+    bt_handoff_job_send_cancel(peer, job->stream, why);
+    (void)pthread_mutex_unlock(&peer->owner->lock);
+    end_keeper(peer, job);
+}
+
+/* A keeper holds its prompt's tokens, an account and maybe a reserved snapshot, and nothing makes a
+ * worker send what it owes. An honest one may be busy with later prompts for as long as there are
+ * any, so what bounds keepers is a number and no deadline. The oldest gives way: it has had the
+ * longest time. */
+bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
+{
+    if (job->n_borders == 0 || !peer->owner->state_bytes) {
+        return false;
+    }
+    bt_ledger_next_states(&job->ledger);
+    job->next = peer->committed;
+    peer->committed = job;
+    peer->n_committed++;
+    if (peer->n_committed > BT_HANDOFF_KEEPERS_MAX) {
+        bt_handoff_job *oldest = job;
+        while (oldest->next) {
+            oldest = oldest->next;
+        }
+        bt_log(BT_LOG_DEBUG, "prefill snapshots of worker %s given up stream %u have %u of %u "
+               "reason \"more than %d prompts wait for snapshots\"", peer->address, oldest->stream,
+               oldest->border, oldest->n_borders, (int)BT_HANDOFF_KEEPERS_MAX);
+        cancel_keeper(peer, oldest, BT_E_FULL);
+    }
+    return true;
 }
 
 void bt_handoff_keepers_drop(bt_handoff_peer *peer)
@@ -141,11 +165,10 @@ bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame)
     if (s != BT_OK) {
         (void)pthread_mutex_lock(&peer->owner->lock);
         peer->status.n_corrupt++;
-        bt_handoff_job_send_cancel(peer, job->stream, s);
         (void)pthread_mutex_unlock(&peer->owner->lock);
         bt_log(BT_LOG_WARN, "prefill snapshot of worker %s dropped status %s reason \"%s\"",
                peer->address, bt_status_name(s), err.text);
-        end_keeper(peer, job);
+        cancel_keeper(peer, job, s);
     } else if (job->border == job->n_borders) {
         end_keeper(peer, job);
     }

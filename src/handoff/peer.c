@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "handoff/prefill_private.h"
+#include "handoff/job_state.h"
 #include "handoff/say.h"
 #include "link/sync.h"
 

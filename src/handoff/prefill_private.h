@@ -112,7 +112,8 @@ struct bt_handoff_peer {
     uint32_t        chunk;             /* tokens of our prompts in a step there */
     uint32_t        n_streams;         /* prompts that it takes, in work and in line */
     bt_handoff_job *jobs;              /* in order of arrival */
-    bt_handoff_job *committed;         /* whose snapshots are still coming; peer's thread */
+    bt_handoff_job *committed;         /* see job_state.h; newest first; peer's thread */
+    uint32_t        n_committed;
     bt_fit          compute;           /* of prompts, by COMMIT */
     bt_fit          transfer;          /* of bytes, where they were what was waited for */
     double          bytes_per_ms;      /* goodput; 0: not yet */
@@ -210,9 +211,6 @@ bt_handoff_job *bt_handoff_job_find(bt_handoff_peer *peer, uint32_t stream);
 /* Peer's thread, lock free. Rows that nobody asked for are the connection's end (W-70, W-106). */
 BT_MUST_CHECK bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job,
                                             const bt_frame *frame, bt_error *err);
-/* The same for a part of a state (W-107). */
-BT_MUST_CHECK bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job,
-                                             const bt_frame *frame, bt_error *err);
 /* The stream's end, and no more, where the account does not agree (W-63). */
 void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
 void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame);
@@ -228,15 +226,6 @@ void bt_handoff_job_give_credit(bt_handoff_peer *peer, bt_handoff_job *job);
 void bt_handoff_job_send_cancel(bt_handoff_peer *peer, uint32_t stream, bt_status why);
 /* What a worker sent did not hold: counted, and the stream ends. */
 void bt_handoff_job_fail_corrupt(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *err);
-
-/* ---- job_state.c: behind COMMIT. Peer's thread, lock free. ---- */
-/* Which positions of the prompt a later one may begin from. */
-void bt_handoff_job_set_borders(bt_handoff_job *job, const bt_prefill_job *from);
-/* Takes over a committed job whose worker will send snapshots; false: it will send none. */
-bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job);
-/* A frame of such a stream, true; false: of none. */
-bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame);
-void bt_handoff_keepers_drop(bt_handoff_peer *peer);   /* the connection is gone */
 
 /* Off this peer, with `why`: to another worker if one is ready, else abandoned. `tell`: the worker
  * still has the stream and is sent CANCEL. */

@@ -2,8 +2,8 @@
  *
  * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes"
  * a row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a
- * pause per layer; as a server's engine it stores imported rows and remembers how each ticket
- * ended. Rows can therefore be compared byte by byte with what they must be.
+ * pause per layer; as a server's engine it stores imported rows and states and remembers how each
+ * ticket ended. Rows can therefore be compared byte by byte with what they must be.
  */
 #ifndef FAKE_ENGINE_H
 #define FAKE_ENGINE_H
@@ -18,7 +18,7 @@
 #include "base/digest.h"
 #include "engine/engine.h"
 
-enum { FAKE_LAYERS = 4, FAKE_CTX = 2048, FAKE_TICKETS = 512 };
+enum { FAKE_LAYERS = 4, FAKE_CTX = 2048, FAKE_TICKETS = 512, FAKE_SNAPSHOTS = 64 };
 
 typedef struct {
     bool      used, committed, abandoned, closed;
@@ -28,7 +28,15 @@ typedef struct {
     bt_prefill_report report;
     uint8_t  *rows[FAKE_LAYERS];           /* [FAKE_CTX * (k + v)] K of a position, then V */
     uint8_t   have[FAKE_LAYERS][FAKE_CTX];
+    uint8_t  *state;                       /* of the layer that keeps one */
 } fake_ticket;
+
+/* Of the server's engine: `open` while it is written, then kept (at > 0) or given back. */
+typedef struct {
+    bool      open;
+    uint32_t  at;
+    uint8_t  *data;
+} fake_snapshot;
 
 struct bt_model {
     bt_model_identity identity;
@@ -49,7 +57,13 @@ struct bt_engine {
     atomic_uint       fail_at;             /* position at which requests fail; 0: never */
     atomic_int        n_requests;          /* alive */
 
+    /* recurrent states; the server's side only */
+    uint64_t          state_bytes;         /* that FAKE_STATE_LAYER keeps; 0: none keeps one */
+    uint32_t          borders[4], n_borders;   /* of which snapshots are wanted; rising */
+    atomic_bool       no_room;             /* for snapshots */
+
     pthread_mutex_t   lock;
+    fake_snapshot     snapshots[FAKE_SNAPSHOTS];
     fake_ticket       tickets[FAKE_TICKETS];
     uint64_t          n_tickets;
 };
@@ -126,6 +140,10 @@ static inline void fake_engine_free(bt_engine *e)
         for (int l = 0; l < FAKE_LAYERS; l++) {
             free(e->tickets[i].rows[l]);
         }
+        free(e->tickets[i].state);
+    }
+    for (int i = 0; i < FAKE_SNAPSHOTS; i++) {
+        free(e->snapshots[i].data);
     }
     free(e);
 }
@@ -201,19 +219,38 @@ void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_c
     fake_end(e, ticket, false, position_complete, report, status);
 }
 
-/* ---- recurrent states: this one keeps none ---- */
+/* ---- recurrent states: taken in, never given ---- */
 
-uint64_t bt_engine_state_bytes(const bt_engine *e) { (void)e; return 0; }
+enum { FAKE_STATE_LAYER = 2 };             /* which keeps no rows */
+
+uint64_t bt_engine_state_bytes(const bt_engine *e) { return e->state_bytes; }
 uint64_t bt_engine_state_layer_bytes(const bt_engine *e, uint32_t layer)
 {
-    (void)e, (void)layer;
-    return 0;
+    return layer == FAKE_STATE_LAYER ? e->state_bytes : 0;
 }
+
+/* What handoff/ has to have checked before it writes. */
+static inline void fake_state_put(const bt_engine *e, uint8_t *to, uint32_t layer, uint64_t offset,
+                                  uint64_t size, const void *data)
+{
+    if (layer != FAKE_STATE_LAYER || offset > e->state_bytes || size > e->state_bytes - offset) {
+        fprintf(stderr, "state of layer %u written outside\n", layer);
+        abort();
+    }
+    memcpy(to + offset, data, size);
+}
+
 bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
                                  uint64_t size, const void *data)
 {
-    (void)e, (void)ticket, (void)layer, (void)offset, (void)size, (void)data;
-    return BT_E_BADINPUT;
+    pthread_mutex_lock(&e->lock);
+    fake_ticket *t = &e->tickets[ticket];
+    const bool over = t->closed || t->committed || t->abandoned;
+    if (!over) {
+        fake_state_put(e, t->state, layer, offset, size, data);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return over ? BT_E_CANCELLED : BT_OK;
 }
 void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
                              void *to)
@@ -234,18 +271,52 @@ void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t l
     (void)e, (void)snapshot, (void)layer, (void)offset, (void)size, (void)to;
     abort();
 }
-bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret) { (void)e, (void)ret; return false; }
+bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret)
+{
+    bool found = false;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < FAKE_SNAPSHOTS && !found && !atomic_load(&e->no_room); i++) {
+        fake_snapshot *s = &e->snapshots[i];
+        if (!s->open && s->at == 0) {
+            s->open = found = true;
+            s->data = s->data ? s->data : calloc(1, (size_t)e->state_bytes);
+            *ret = i;
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+    return found;
+}
 void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, uint64_t offset,
                               uint64_t size, const void *data)
 {
-    (void)e, (void)snapshot, (void)layer, (void)offset, (void)size, (void)data;
-    abort();
+    if (!e->snapshots[snapshot].open) {
+        abort();
+    }
+    fake_state_put(e, e->snapshots[snapshot].data, layer, offset, size, data);
 }
 void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_key,
                               const uint32_t *tokens, uint32_t n)
 {
-    (void)cache_key, (void)e, (void)snapshot, (void)tokens, (void)n;
-    abort();
+    (void)cache_key, (void)tokens;
+    pthread_mutex_lock(&e->lock);
+    if (!e->snapshots[snapshot].open) {
+        abort();
+    }
+    e->snapshots[snapshot].open = false;
+    e->snapshots[snapshot].at = n;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* How many are being written, and how many are kept. */
+static inline uint32_t fake_snapshots(bt_engine *e, bool open)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < FAKE_SNAPSHOTS; i++) {
+        n += open ? e->snapshots[i].open : !e->snapshots[i].open && e->snapshots[i].at > 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return n;
 }
 
 void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
@@ -391,9 +462,11 @@ static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t 
         const uint64_t row = e->layers[l].k_row_bytes + e->layers[l].v_row_bytes;
         t->rows[l] = calloc(FAKE_CTX, (size_t)row + 1);
     }
+    t->state = calloc(1, (size_t)e->state_bytes + 1);
     pthread_mutex_unlock(&e->lock);
     const bt_prefill_job job = { .ticket = ticket, .tokens = tokens, .n_tokens = n_tokens,
                                  .position_first = first, .position_end = n_tokens - 1,
+                                 .borders = e->borders, .n_borders = e->n_borders,
                                  .where = where, .policy = policy };
     *report = (bt_prefill_report){ 0 };
     return e->placement.start(e->placement.context, &job, report) ? (int64_t)ticket : -1;
