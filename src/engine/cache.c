@@ -13,6 +13,16 @@ bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page)
     return true;
 }
 
+bool bt_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows)
+{
+    while (bt_kv_page_make_writable(e->pool, *page, n_rows, page) != BT_OK) {
+        if (!bt_kv_prefix_evict(e->prefixes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* What may be taken from the cache: a token must be left to evaluate when logits are wanted. */
 static uint32_t usable(const bt_request *r)
 {

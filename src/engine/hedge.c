@@ -24,21 +24,11 @@ static uint32_t share(bt_engine *e, const bt_request *r, uint32_t *pages)
     return n;
 }
 
-static bool own_last(bt_engine *e, uint32_t *last, uint32_t n_rows)
-{
-    do {
-        if (bt_kv_page_make_writable(e->pool, *last, n_rows, last) == BT_OK) {
-            return true;
-        }
-    } while (bt_kv_prefix_evict(e->prefixes));
-    return false;
-}
-
 static bool take_pages(bt_engine *e, const bt_request *r, uint32_t *pages)
 {
     uint32_t n = share(e, r, pages);
     bool fits = r->n_done % BT_KV_PAGE_TOKENS == 0 ||
-                own_last(e, &pages[n - 1], r->n_done % BT_KV_PAGE_TOKENS);
+                bt_cache_own_page(e, &pages[n - 1], r->n_done % BT_KV_PAGE_TOKENS);
     while (fits && n < r->n_pages) {
         fits = bt_cache_take_page(e, &pages[n]);
         n += fits;

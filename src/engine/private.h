@@ -209,7 +209,10 @@ void bt_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index);
 void bt_sequences_close(bt_engine *e);                 /* the engine ends: all of them */
 
 /* ---- cache.c ---- */
-bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page);   /* evicts if it must */
+/* Both evict if they must; false: no page is left. The second makes a page writable whose first
+ * n_rows rows count: a copy of its own, where others hold it. */
+bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page);
+bool bt_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows);
 uint32_t bt_cache_match(const bt_engine *e, const bt_request *r);
 /* Shares the pages of the longest known beginning; n_done becomes its length. */
 void bt_cache_share(bt_engine *e, bt_request *r);

@@ -60,18 +60,6 @@ static void drop_pages(bt_engine *e, bt_request *r, uint32_t n_left)
     }
 }
 
-static bool copy_last_page(bt_engine *e, bt_request *r)
-{
-    uint32_t *last = &r->pages[r->n_pages - 1];
-    do {
-        if (bt_kv_page_make_writable(e->pool, *last, r->n_done % BT_KV_PAGE_TOKENS, last) ==
-            BT_OK) {
-            return true;
-        }
-    } while (bt_kv_prefix_evict(e->prefixes));
-    return false;
-}
-
 /* The state of position n, if it is still known: other threads make room for snapshots. */
 static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
 {
@@ -82,7 +70,8 @@ static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
 /* The match may end inside a page that others hold: take a copy to write to, or do without it. */
 static void own_last_page(bt_engine *e, bt_request *r)
 {
-    while (r->n_done % BT_KV_PAGE_TOKENS != 0 && !copy_last_page(e, r)) {
+    while (r->n_done % BT_KV_PAGE_TOKENS != 0 &&
+           !bt_cache_own_page(e, &r->pages[r->n_pages - 1], r->n_done % BT_KV_PAGE_TOKENS)) {
         begin_at(e, r, r->n_done - r->n_done % BT_KV_PAGE_TOKENS);
     }
 }

@@ -75,7 +75,7 @@ static bool keeps(const bt_engine *e, const bt_request *r)
            e->options.snapshot_bytes >= bt_state_pool_layout(e->states)->slot_bytes;
 }
 
-/* How far a prompt has come, and where it left its last snapshot. */
+/* How far a sequence has come, and where it left its last snapshot. */
 typedef struct { uint32_t done, snapshot; } place;
 
 /* A border close behind a snapshot gets none, except where somebody elsewhere asked for it. */
@@ -84,7 +84,7 @@ static uint32_t next_border(const bt_request *r, place at)
     const uint32_t least = r->has_push || at.snapshot == 0 ? at.done + 1
                                                            : at.snapshot + BORDER_GAP;
     for (uint32_t i = 0; i < r->n_borders; i++) {
-        if (r->borders[i] > at.done && r->borders[i] >= least) {
+        if (r->borders[i] > at.done && r->borders[i] >= least && r->borders[i] < r->n_prompt) {
             return r->borders[i];
         }
     }
@@ -99,7 +99,8 @@ static uint32_t last_position(const bt_request *r, place at)
     return wanted ? r->n_prompt - 1 : BT_NOTHING;
 }
 
-static uint32_t next_cut(const bt_engine *e, const bt_request *r, place at)
+/* The one rule: where a sequence that stands at `at` leaves its next snapshot. */
+static uint32_t next_snapshot(const bt_engine *e, const bt_request *r, place at)
 {
     const uint32_t every = e->options.snapshot_every;
     const uint32_t candidates[] = {
@@ -107,16 +108,20 @@ static uint32_t next_cut(const bt_engine *e, const bt_request *r, place at)
         next_border(r, at), last_position(r, at),
         r->shared_at > at.done ? r->shared_at : BT_NOTHING,
     };
-    uint32_t cut = r->n_prompt;
+    uint32_t next = BT_NOTHING;
     for (size_t i = 0; i < BT_LEN(candidates); i++) {
-        cut = candidates[i] < cut ? candidates[i] : cut;
+        next = candidates[i] < next ? candidates[i] : next;
     }
-    return cut;
+    return next;
 }
 
 uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r)
 {
-    return keeps(e, r) ? next_cut(e, r, (place){ r->n_done, r->snapshot_at }) : r->n_prompt;
+    if (!keeps(e, r)) {
+        return r->n_prompt;
+    }
+    const uint32_t next = next_snapshot(e, r, (place){ r->n_done, r->snapshot_at });
+    return next < r->n_prompt ? next : r->n_prompt;
 }
 
 uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end, uint32_t n_max,
@@ -130,15 +135,15 @@ uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end,
     uint32_t n = 0;
     n_max = n_max < room ? n_max : (uint32_t)room;
     for (;;) {
-        const uint32_t cut = next_cut(e, r, at);
-        if (cut >= end) {
+        const uint32_t next = next_snapshot(e, r, at);
+        if (next >= end) {
             return n;
         }
         if (n == n_max) {
             memmove(ret_positions, ret_positions + 1, --n * sizeof *ret_positions);
         }
-        ret_positions[n++] = cut;
-        at = (place){ cut, cut };
+        ret_positions[n++] = next;
+        at = (place){ next, next };
     }
 }
 
@@ -169,26 +174,9 @@ void bt_state_keep(bt_engine *e, bt_request *r)
     }
 }
 
-static bool is_border(const bt_request *r, uint32_t position)
+void bt_state_advanced(bt_engine *e, bt_request *r, uint32_t from)
 {
-    for (uint32_t i = 0; i < r->n_borders; i++) {
-        if (r->borders[i] == position) {
-            return r->has_push || r->snapshot_at == 0 || position >= r->snapshot_at + BORDER_GAP;
-        }
-    }
-    return false;
-}
-
-void bt_state_advanced(bt_engine *e, bt_request *r)
-{
-    if (!keeps(e, r)) {
-        return;
-    }
-    const uint32_t n = r->n_done;
-    const bool before_last = n + 1 == r->n_prompt && r->n_borders == 0 && !r->prefill_only &&
-                             r->n_prompt > r->snapshot_at + LAST_MIN;
-    if (n % e->options.snapshot_every == 0 || n == r->shared_at || before_last ||
-        (n < r->n_prompt && is_border(r, n))) {
+    if (keeps(e, r) && next_snapshot(e, r, (place){ from, r->snapshot_at }) == r->n_done) {
         bt_state_keep(e, r);
     }
 }

@@ -27,7 +27,8 @@ uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end,
 /* How much of its first n tokens r, which is being prefilled, will leave for others; r is cut
  * there for them. */
 uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n);
-void bt_state_advanced(bt_engine *e, bt_request *r);   /* n_done is new: a snapshot, if it is due */
+/* r came from position `from` to n_done: a snapshot, if one is due there. */
+void bt_state_advanced(bt_engine *e, bt_request *r, uint32_t from);
 void bt_state_keep(bt_engine *e, bt_request *r);       /* a snapshot at n_done */
 
 #endif

@@ -138,7 +138,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
     bt_request *r = part->request;
     const bool prompt = part->position < r->n_prompt;
     r->n_done += part->n_rows;
-    bt_state_advanced(e, r);
+    bt_state_advanced(e, r, part->position);
     if (r->has_push) {
         r->push.chunk_done(r->push.context, r->n_done);
     }
