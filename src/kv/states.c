@@ -86,7 +86,13 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
         return bt_fail(err, BT_E_NOMEM, "%u states of %" PRIu64 " bytes do not fit an address "
                        "space", l->n_slots, l->slot_bytes);
     }
-    BT_TRY(bt_device_buffer_alloc(p->device, total, &l->buffer, err));
+    bt_error why = { .text = "" };
+    const bt_status status = bt_device_buffer_alloc(p->device, total, &l->buffer, &why);
+    if (status != BT_OK) {
+        return bt_fail(err, status, "recurrent states, %u for sequences and %u snapshots: %s; "
+                       "--snapshot-bytes and --parallel bound them", p->n_live, p->n_snapshots,
+                       why.text);
+    }
     p->base = bt_device_map(p->device, l->buffer);
     if (!p->base) {
         return bt_fail(err, BT_E_UNSUPPORTED, "device %s keeps recurrent states out of reach",
