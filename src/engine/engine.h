@@ -187,7 +187,8 @@ typedef struct {
 } bt_request_options;
 
 /* What a step of a prompt takes at most while nobody decodes, as far as the engine can tell ahead;
- * and behind the last cut. */
+ * and what the one behind the last cut should take at most: who cuts had other samples, so it is
+ * divided only beyond twice that. */
 enum { BT_CUTS_MAX = 16, BT_STEP_MAX_MS = 1000, BT_STEP_LAST_MAX_MS = 2000 };
 
 bt_request_options bt_request_defaults(void);

@@ -2,8 +2,9 @@
  *
  * While others decode, prefill is bounded by time, so that the gap between two tokens stays near
  * decode_gap_ms; the fit of pace.c says how many rows that is. Alone, a step is bounded too, at a
- * second, because cancelling and admitting wait for its end; at two behind the last cut of a prompt
- * that was planned in steps, where a long step hides what has to be sent with it.
+ * second, because cancelling and admitting wait for its end. The last step of a prompt that was
+ * planned in steps is left whole for longer: it hides what has to be sent with it, and of two
+ * halves the second would be too short for that.
  *
  * Which prompt goes first: the one with the fewest tokens left, less what could have been computed
  * since it was begun. So a short prompt overtakes a long one, and a long one cannot be overtaken
@@ -102,7 +103,7 @@ static uint32_t rows_in(const bt_engine *e, bool decoding, double position, doub
     return n < 0 ? 0 : n < n_max ? (uint32_t)n : n_max;
 }
 
-/* Tokens of the prompt that may go into one step at most. */
+/* Tokens of the prompt that may go into one step at most; whether it is the planned last one. */
 static uint32_t rows_wanted(const bt_engine *e, const bt_request *r, bool *ret_last)
 {
     uint32_t end = bt_state_next_cut(e, r);
@@ -116,6 +117,19 @@ static uint32_t rows_wanted(const bt_engine *e, const bt_request *r, bool *ret_l
     *ret_last = last;
     const uint32_t n = end - r->n_done;
     return last || n < r->n_prefill_chunk ? n : r->n_prefill_chunk;
+}
+
+/* How many of n rows take `ms`; of a planned last step, which has the device alone: all, or if that
+ * is far too much, those of a long step. */
+static uint32_t rows_in_time(const bt_engine *e, const bt_request *r, bool decoding, bool last,
+                             double ms, uint32_t n)
+{
+    if (!last || decoding) {
+        return rows_in(e, decoding, r->n_done, ms, n);
+    }
+    const double more_ms = BT_STEP_LAST_MAX_MS - BT_STEP_MAX_MS;
+    const bool whole = rows_in(e, false, r->n_done, ms + more_ms + BT_STEP_LAST_MAX_MS, n) == n;
+    return whole ? n : rows_in(e, false, r->n_done, ms + more_ms, n);
 }
 
 static void plan_prefill(bt_engine *e)
@@ -134,8 +148,7 @@ static void plan_prefill(bt_engine *e)
         bool last;
         uint32_t n = rows_wanted(e, r, &last);
         n = n < room ? n : room;
-        const double more_ms = last && !decoding ? BT_STEP_LAST_MAX_MS - BT_STEP_MAX_MS : 0;
-        uint32_t in_time = rows_in(e, decoding, r->n_done, ms + more_ms, n);
+        uint32_t in_time = rows_in_time(e, r, decoding, last, ms, n);
         const uint32_t least = n_rows < n_least ? n_least - n_rows : 0;
         in_time = in_time < least ? least : in_time;
         n = n < in_time ? n : in_time;

@@ -219,19 +219,16 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
     const double step_ms = bt_fit_at(&w->step_ms, 1, 0, 0);
     const double token_ms = bt_fit_at(&w->step_ms, 0, 1, asked->position_end);
     (void)pthread_mutex_unlock(&w->pace_lock);
-    const uint64_t state_bytes = bt_engine_state_bytes(w->engine);
     const bt_taper t = {
         .first = asked->position_first, .end = asked->position_end,
         .chunk = tokens_in(BT_STEP_MAX_MS, step_ms, token_ms,
                            chunk < e->n_batch ? chunk : e->n_batch),
         .n_layers = by_layers ? w->layout->n_layers : 1,
         .n_row_layers = by_layers ? row_layers(w) : 0,
-        .token_bytes = u->token_bytes, .state_bytes = state_bytes,
+        .token_bytes = u->token_bytes, .state_bytes = bt_engine_state_bytes(w->engine),
         .last_max = tokens_in(BT_STEP_LAST_MAX_MS, step_ms, token_ms, e->n_batch),
         .token_ms = token_ms, .step_ms = step_ms,
-        /* A link is seldom better than it was, and a state that is late has nothing behind it to
-         * hide in; a last chunk that is too long costs less. */
-        .bytes_per_ms = (double)asked->link_rate / (state_bytes > 0 ? 1400 : 1000),
+        .bytes_per_ms = (double)asked->link_rate / 1000,
     };
     return bt_taper_plan(&t, ret_cuts);
 }

@@ -10,6 +10,12 @@
 /* Less than this is below what the model knows, and not worth another step. */
 static const double WORTH_MS = 0.5;
 
+/* A link is seldom better than it was, and never known exactly. A state that is late has nothing
+ * behind it to hide in, so a last chunk that is too short for it costs far more than one that is
+ * too long: plans of prompts with states are judged by the link as measured and at two slower
+ * rates. */
+static const double SLOW = 1.4, SLOWEST = 1.8;
+
 enum { CHUNKS_MAX = 64 };              /* that are planned at once */
 
 /* ---- the model: one machine computes, one link sends ---- */
@@ -91,11 +97,13 @@ static uint32_t cut(const bt_taper *t, uint32_t begin, uint32_t last, uint32_t *
     return n;
 }
 
-/* The last chunk whose computing takes as long as sending it with the state; 0: none does. */
+/* The last chunk whose computing takes as long as sending it with the state over a slow link; 0:
+ * none does. */
 static uint32_t covering(const bt_taper *t)
 {
-    const double gain = t->bytes_per_ms * t->token_ms - (double)t->token_bytes;
-    const double owed = (double)t->state_bytes - t->bytes_per_ms * t->step_ms;
+    const double per_ms = t->bytes_per_ms / SLOW;
+    const double gain = per_ms * t->token_ms - (double)t->token_bytes;
+    const double owed = (double)t->state_bytes - per_ms * t->step_ms;
     if (t->state_bytes == 0 || gain <= 0 || owed <= 0) {
         return 0;
     }
@@ -109,19 +117,21 @@ static uint32_t longer(const bt_taper *t, uint32_t n, uint32_t part)
     return n + n / part < last_max(t) ? n + n / part : last_max(t);
 }
 
-/* What a plan is judged by. A last chunk that is too short for the state costs far more than one
- * that is too long, and the link is never known exactly: then also what it would take on a link
- * that is a third slower or faster. */
+static double ms_on_slower_link(const bt_taper *t, double slower, const uint32_t *cuts,
+                                uint32_t n_cuts)
+{
+    bt_taper slow = *t;
+    slow.bytes_per_ms /= slower;
+    return bt_taper_ms(&slow, cuts, n_cuts);
+}
+
+/* What a plan is judged by. */
 static double judged_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
 {
-    if (t->state_bytes == 0) {
-        return bt_taper_ms(t, cuts, n_cuts);
-    }
-    bt_taper slow = *t, fast = *t;
-    slow.bytes_per_ms /= 1.33;
-    fast.bytes_per_ms *= 1.33;
-    return (bt_taper_ms(&slow, cuts, n_cuts) + bt_taper_ms(t, cuts, n_cuts) +
-            bt_taper_ms(&fast, cuts, n_cuts)) / 3;
+    const double ms = bt_taper_ms(t, cuts, n_cuts);
+    return t->state_bytes == 0 ? ms
+                               : (ms + ms_on_slower_link(t, SLOW, cuts, n_cuts) +
+                                  ms_on_slower_link(t, SLOWEST, cuts, n_cuts)) / 3;
 }
 
 /* The end of a long prompt is planned as if it began CHUNKS_MAX chunks before it, so that planning
