@@ -11,6 +11,7 @@
 #include "cli/setup.h"
 #include "handoff/advice.h"
 #include "handoff/greeting.h"
+#include "link/key.h"
 
 enum {
     TIMEOUT_DEFAULT_MS = 3000,
@@ -67,9 +68,9 @@ static bool compare(const options *o, bt_type type_k, bt_type type_v, bt_checkup
     const bool made = bt_engine_create(&eo, &engine, &err) == BT_OK;
     if (made) {
         const bt_wire_hello own = bt_handoff_hello(engine, 0, "");
-        c->facts.own.model = bt_wire_text_of(c->facts.model);   /* for the sentence */
+        (void)bt_wire_text_copy(own.model, c->model, sizeof c->model);
         c->compared = true;
-        c->fits = bt_wire_identity_fits(&own, &c->facts.own, &c->misfit);
+        c->fits = bt_handoff_identity_fits(&own, &c->facts.own, &c->misfit);
     } else {
         bt_cli_say_error("%s", err.text);
     }
@@ -131,14 +132,29 @@ static void visit(const options *o, bt_checkup *c)
     bt_visit_close(v);
 }
 
+/* Before the way to the worker, and whatever becomes of that. */
+static void look_at_key(const options *o, bt_checkup *c)
+{
+    struct stat info;
+    bt_link_key key;
+    if (!o->key_file) {
+        return;
+    }
+    if (bt_link_key_load(o->key_file, &key, &c->key_error) == BT_OK) {
+        bt_link_key_forget(&key);
+        c->key_error = (bt_error){ 0 };
+    }
+    c->key_open_to_others = stat(o->key_file, &info) == 0 && S_ISREG(info.st_mode) &&
+                            (info.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+}
+
 static bool look(const options *o, const char *address, const bt_link_address *a, bt_type type_k,
                  bt_type type_v, bt_checkup *c)
 {
-    struct stat key;
-    *c = (bt_checkup){ .address = address, .key_file = o->key_file };
+    *c = (bt_checkup){ .address = address, .key_file = o->key_file,
+                       .model_file = o->setup.model };
     c->buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer : UINT32_MAX;
-    c->key_readable_by_others = o->key_file && stat(o->key_file, &key) == 0 &&
-                                (key.st_mode & (S_IRGRP | S_IROTH)) != 0;
+    look_at_key(o, c);
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);
     c->port = a->port;
@@ -149,10 +165,11 @@ static bool look(const options *o, const char *address, const bt_link_address *a
     for (uint32_t i = 0; i < c->n_reach; i++) {
         reached |= c->reach[i].kind == BT_REACH_CONNECTED;
     }
-    if (reached) {
-        visit(o, c);
+    if (!reached || c->key_error.status != BT_OK) {
+        return true;
     }
-    if (reached && c->visit_error.status == BT_OK) {
+    visit(o, c);
+    if (c->visit_error.status == BT_OK) {
         snprintf(c->numerics, sizeof c->numerics, "%s",
                  o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()));
         return !o->setup.model || compare(o, type_k, type_v, c);
@@ -161,6 +178,14 @@ static bool look(const options *o, const char *address, const bt_link_address *a
 }
 
 /* ---- telling ---- */
+
+/* ": 1 problem"; nothing where there is none. */
+static void print_count(const char *before, uint32_t n, const char *one, const char *many)
+{
+    if (n > 0) {
+        printf("%s%u %s", before, n, n == 1 ? one : many);
+    }
+}
 
 static void print_text(const bt_checkup *c, const bt_findings *f)
 {
@@ -175,9 +200,11 @@ static void print_text(const bt_checkup *c, const bt_findings *f)
                    at->mends[j].command);
         }
     }
-    printf("%s: %s; %u problems, %u pieces of advice\n", c->address,
-           bt_findings_well(f) ? "all is well" : "not well", n[BT_FINDING_PROBLEM],
-           n[BT_FINDING_ADVICE]);
+    printf("%s: %s", c->address, bt_findings_well(f) ? "all is well" : "not well");
+    print_count(": ", n[BT_FINDING_PROBLEM], "problem", "problems");
+    print_count(n[BT_FINDING_PROBLEM] > 0 ? ", " : ", with ", n[BT_FINDING_ADVICE],
+                "piece of advice", "pieces of advice");
+    putchar('\n');
 }
 
 static json_t *finding_json(const bt_finding *at)
@@ -245,6 +272,15 @@ static int run(const void *given, int n_rest, char **rest)
     if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
         !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
         return 2;
+    }
+    static const char *const of_model[] = { "-ctk", "-ctv", "-t", "-tb", "--no-repack",
+                                            "--trace-ops", "--check-ops", NULL };
+    const int idle = o->setup.model ? 0 : bt_cli_refuse_idle(of_model, "-m FILE to compare");
+    if (idle != 0) {
+        return idle;
+    }
+    if (o->setup.model && !bt_setup_check(&o->setup)) {
+        return 1;
     }
     bt_log_set_level(BT_LOG_ERROR);
     if (!look(o, rest[0], &a, type_k, type_v, &c)) {

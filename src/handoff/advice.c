@@ -117,7 +117,12 @@ static void mend_reach(const bt_checkup *c, const bt_reach *r, bt_finding *at)
     }
     switch (r->kind) {
     case BT_REACH_REFUSED:
-        mend(at, true, "baton worker -m MODEL.gguf --listen 0.0.0.0:%u --key-file KEY", c->port);
+        if (strncmp(bare, "127.", 4) == 0 || is(bare, "::1")) {
+            mend(at, true, "baton worker -m MODEL.gguf --listen '%s'", r->peer);
+            break;
+        }
+        mend(at, true, "baton worker -m MODEL.gguf --listen '%s:%u' --key-file KEY",
+             r->peer[0] == '[' ? "[::]" : "0.0.0.0", c->port);
         mend(at, true, "ss -ltn 'sport = :%u'   # 127.0.0.1 there: it listens for itself only",
              c->port);
         break;
@@ -176,13 +181,31 @@ static bool look_at_reach(const bt_checkup *c, bt_findings *f)
 
 /* ---- key and answer ---- */
 
-static void look_at_key(const bt_checkup *c, bt_findings *f)
+/* The file alone, which can be looked at whatever becomes of the way; false: it holds no key. */
+static bool look_at_key_file(const bt_checkup *c, bt_findings *f, bool reached)
 {
-    if (c->key_file && c->key_readable_by_others) {
-        bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "'%s' can be read by others on this "
+    if (!c->key_file) {
+        return true;
+    }
+    if (c->key_error.status != BT_OK) {
+        bt_finding *at = say(f, "key", BT_FINDING_PROBLEM, "%s", c->key_error.text);
+        mend(at, false, "ls -l '%.150s'", c->key_file);
+        return false;
+    }
+    if (c->key_open_to_others) {
+        bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "'%s' can be used by others on this "
                              "machine", c->key_file);
         mend(at, false, "chmod 600 '%.150s'", c->key_file);
-    } else if (c->key_file) {
+    } else if (!reached) {
+        (void)say(f, "key", BT_FINDING_OK, "'%s' holds a key, and only its owner can use it; the "
+                  "worker's could not be compared", c->key_file);
+    }
+    return true;
+}
+
+static void look_at_key(const bt_checkup *c, bt_findings *f)
+{
+    if (c->key_file) {
         (void)say(f, "key", BT_FINDING_OK, "both sides have the same key; the link is encrypted");
     } else if (c->socket.loopback) {
         (void)say(f, "key", BT_FINDING_OK, "no key, and none is needed on this machine's loopback");
@@ -195,6 +218,33 @@ static void look_at_key(const bt_checkup *c, bt_findings *f)
     }
 }
 
+static void mend_visit(const bt_checkup *c, bt_finding *at)
+{
+    switch (c->visit_error.status) {
+    case BT_E_AUTH:
+        if (c->key_file) {
+            mend(at, false, "sha256sum '%.150s'", c->key_file);
+            mend(at, true, "sha256sum KEY   # must be the same, and given as --key-file to both");
+        } else {
+            mend(at, false, "baton doctor '%.120s' --key-file KEY   # the file that the worker has",
+                 c->address);
+        }
+        break;
+    case BT_E_REFUSED:
+    case BT_E_TIMEOUT:
+        mend(at, false, "baton --version");
+        mend(at, true, "baton --version   # workers are updated first");
+        break;
+    case BT_E_PROTOCOL:
+        mend(at, true, is(c->here.system, "macos")
+                               ? "lsof -nP -iTCP:%u -sTCP:LISTEN   # which program that is"
+                               : "ss -ltnp 'sport = :%u'   # which program that is", c->port);
+        break;
+    default:
+        break;
+    }
+}
+
 static bool look_at_visit(const bt_checkup *c, bt_findings *f)
 {
     const bt_error *e = &c->visit_error;
@@ -202,15 +252,8 @@ static bool look_at_visit(const bt_checkup *c, bt_findings *f)
         look_at_key(c, f);
         return true;
     }
-    const bool key = e->status == BT_E_AUTH || e->status == BT_E_BADINPUT;
-    bt_finding *at = say(f, key ? "key" : "answer", BT_FINDING_PROBLEM, "%s", e->text);
-    if (e->status == BT_E_AUTH) {
-        mend(at, false, "sha256sum '%.150s'", c->key_file ? c->key_file : "KEY");
-        mend(at, true, "sha256sum KEY   # must be the same, and given as --key-file to both");
-    } else if (e->status == BT_E_REFUSED || e->status == BT_E_TIMEOUT) {
-        mend(at, false, "baton --version");
-        mend(at, true, "baton --version   # workers are updated first");
-    }
+    mend_visit(c, say(f, e->status == BT_E_AUTH ? "key" : "answer", BT_FINDING_PROBLEM, "%s",
+                      e->text));
     return false;
 }
 
@@ -235,9 +278,52 @@ static void look_at_worker(const bt_checkup *c, bt_findings *f)
                   w->own.version_major, w->own.version_minor, model, w->n_servers,
                   w->n_servers_max, w->n_ctx, w->n_prefill, w->chunk_tokens);
     }
-    if (strcmp(w->program, BT_HANDOFF_PROGRAM) != 0) {
+    if (!is(w->program, BT_HANDOFF_PROGRAM)) {
         (void)say(f, "version", BT_FINDING_ADVICE, "the worker is %s, this program %s; they "
                   "understand each other", w->program, BT_HANDOFF_PROGRAM);
+    }
+}
+
+/* What differs between two files of a model, in words; NULL: it is not the file. */
+static const char *file_difference(const char *field)
+{
+    static const struct { const char *field, *words; } list[] = {
+        { "geometry", "they differ in layers, heads or sizes" },
+        { "n_layers", "they differ in layers" },
+        { "token_bytes", "their keys and values differ in size" },
+        { "tokenizer", "their tokenizers differ" },
+        { "weights", "their weights differ, as those of another quantisation or version do" },
+    };
+    for (size_t i = 0; i < BT_LEN(list); i++) {
+        if (is(field, list[i].field)) {
+            return list[i].words;
+        }
+    }
+    return NULL;
+}
+
+static void say_misfit(const bt_checkup *c, bt_findings *f)
+{
+    const bt_wire_misfit *m = &c->misfit;
+    const bool keys = is(m->field, "type_k");
+    const char *words = file_difference(m->field);
+    if (keys || is(m->field, "type_v")) {
+        const char *option = keys ? "-ctk" : "-ctv";
+        bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "%s are kept as %s here and as %s on "
+                             "the worker: give both the same %s", keys ? "keys" : "values",
+                             m->server_value, m->worker_value, option);
+        mend(at, false, "baton serve %s %s ...", option, m->worker_value);
+        mend(at, true, "baton worker %s %s ...   # or this one", option, m->server_value);
+    } else if (words) {
+        bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "'%s' here, '%s' on the worker: %s; "
+                             "both must load the same file", c->model[0] ? c->model : "unnamed",
+                             c->facts.model[0] ? c->facts.model : "unnamed", words);
+        mend(at, false, "sha256sum '%.150s'", c->model_file ? c->model_file : "MODEL.gguf");
+        mend(at, true, "sha256sum MODEL.gguf   # must be the same");
+    } else {
+        bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "%s", m->sentence);
+        mend(at, false, "baton --version");
+        mend(at, true, "baton --version   # workers are updated first");
     }
 }
 
@@ -250,14 +336,11 @@ static void look_at_identity(const bt_checkup *c, bt_findings *f)
         (void)say(f, "model", BT_FINDING_OK, "the worker has the same model, tokenizer and types "
                   "of keys and values");
     } else {
-        bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "'%s' is %s here and %s there: %s",
-                             c->misfit.field, c->misfit.server_value, c->misfit.worker_value,
-                             c->misfit.sentence);
-        mend(at, false, "sha256sum MODEL.gguf");
-        mend(at, true, "sha256sum MODEL.gguf   # the same file on both sides");
+        say_misfit(c, f);
+        return;                        /* nothing of that model will be prefilled there */
     }
     if (c->numerics[0] && c->facts.numerics[0]) {
-        if (strcmp(c->numerics, c->facts.numerics) == 0) {
+        if (is(c->numerics, c->facts.numerics)) {
             (void)say(f, "numerics", BT_FINDING_OK, "both compute with %s: remote and local "
                       "prefill agree bit for bit", c->numerics);
         } else {
@@ -323,25 +406,28 @@ static void look_at_goodput(const bt_checkup *c, bt_findings *f)
 
 /* ---- the kernels ---- */
 
+/* The setting says what the kernel does, the times what comes of it: neither alone is advice. */
 static void look_at_rest(const bt_checkup *c, bt_findings *f)
 {
     const bool slower = c->rested_ms > c->warm_ms * REST_FACTOR &&
                         c->rested_ms > c->warm_ms + REST_MS;
-    if (c->facts.idle_restart == 0) {
-        (void)say(f, "slow start", slower ? BT_FINDING_ADVICE : BT_FINDING_OK, "1 MiB takes %.2f "
-                  "ms after a rest and %.2f at once after another", c->rested_ms, c->warm_ms);
-    } else if (c->facts.idle_restart == 1) {
-        (void)say(f, "slow start", BT_FINDING_OK, "off after a rest on the worker: 1 MiB takes "
-                  "%.2f ms then, and %.2f at once after another", c->rested_ms, c->warm_ms);
-    } else {
-        const bool tell = !c->socket.loopback;
-        bt_finding *at = say(f, "slow start", tell ? BT_FINDING_ADVICE : BT_FINDING_OK,
-                             "tcp_slow_start_after_idle is 1 on the worker: the first rows of a "
-                             "prompt after a rest go slowly (1 MiB: %.2f ms, and %.2f at once "
-                             "after another)", c->rested_ms, c->warm_ms);
-        if (tell) {
-            mend(at, true, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0");
-        }
+    const bool loopback = c->socket.loopback, on = c->facts.idle_restart == 2 && !loopback;
+    const char *setting =
+            loopback                     ? "of no account on loopback"
+            : c->facts.idle_restart == 0 ? "the worker's setting is not known"
+            : c->facts.idle_restart == 1 ? (slower ? "off on the worker, yet a side or the way is "
+                                                     "slow to wake"
+                                                   : "off on the worker")
+            : slower ? "on at the worker (tcp_slow_start_after_idle is 1): the first rows of a "
+                       "prompt go slowly"
+                     : "on at the worker (tcp_slow_start_after_idle is 1), which did not show now, "
+                       "and will on a faster or longer link";
+    bt_finding *at = say(f, "slow start", on || (slower && !loopback) ? BT_FINDING_ADVICE
+                                                                      : BT_FINDING_OK,
+                         "after a rest: %s; 1 MiB takes %.2f ms then, and %.2f at once after "
+                         "another", setting, c->rested_ms, c->warm_ms);
+    if (on) {
+        mend(at, true, "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0");
     }
 }
 
@@ -453,7 +539,8 @@ void bt_advice_give(const bt_checkup *c, bt_findings *ret_findings)
 {
     bt_findings *f = ret_findings;
     f->n = 0;
-    if (!look_at_reach(c, f) || !look_at_visit(c, f)) {
+    const bool reached = look_at_reach(c, f);
+    if (!look_at_key_file(c, f, reached) || !reached || !look_at_visit(c, f)) {
         return;
     }
     look_at_worker(c, f);

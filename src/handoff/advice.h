@@ -47,7 +47,10 @@ typedef struct {
     char        host[256];
     uint16_t    port;
     const char *key_file;              /* NULL: none */
-    bool        key_readable_by_others;
+    bt_error    key_error;             /* status OK: a key; else no visit was tried */
+    bool        key_open_to_others;    /* on this machine */
+    const char *model_file;            /* -m; NULL: none to compare */
+    char        model[128];            /* its name */
     uint32_t    buffer_bytes;          /* --link-buffer; 0: the kernel's tuning */
     bt_link_system here;
 

@@ -1,7 +1,12 @@
 /* handoff/greeting.c - see greeting.h. */
 #include "handoff/greeting.h"
 
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "handoff/rows.h"
+#include "quant/types.h"
 
 bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const char *numerics)
 {
@@ -25,4 +30,36 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
         .model = bt_wire_text_of(bt_model_config_of(o->model)->name),
         .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),
     };
+}
+
+/* "q8_0", as it is given to -ctk; "type 99" for one that this program does not know. */
+static void name_type(uint32_t id, char *to, size_t room)
+{
+    const bt_type_info *type = bt_type_find(id);
+    if (!type) {
+        snprintf(to, room, "type %u", id);
+        return;
+    }
+    snprintf(to, room, "%s", type->name);
+    for (; *to; to++) {
+        *to = (char)tolower((unsigned char)*to);
+    }
+}
+
+bool bt_handoff_identity_fits(const bt_wire_hello *server, const bt_wire_hello *worker,
+                              bt_wire_misfit *ret_misfit)
+{
+    bt_wire_misfit *m = ret_misfit;
+    if (bt_wire_identity_fits(server, worker, m)) {
+        return true;
+    }
+    const bool k = strcmp(m->field, "type_k") == 0;
+    if (k || strcmp(m->field, "type_v") == 0) {
+        name_type(k ? server->type_k : server->type_v, m->server_value, sizeof m->server_value);
+        name_type(k ? worker->type_k : worker->type_v, m->worker_value, sizeof m->worker_value);
+        snprintf(m->sentence, sizeof m->sentence,
+                 "the server keeps %s as %s, the worker as %s: give both the same %s",
+                 k ? "keys" : "values", m->server_value, m->worker_value, k ? "-ctk" : "-ctv");
+    }
+    return false;
 }

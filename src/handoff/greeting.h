@@ -6,7 +6,7 @@
 #define BT_HANDOFF_GREETING_H
 
 #include "engine/engine.h"
-#include "wire/codec.h"
+#include "wire/identity.h"
 
 enum { BT_KV_FORMAT = 1 };             /* of the canonical layout: rows by token, K apart from V */
 
@@ -14,5 +14,9 @@ enum { BT_KV_FORMAT = 1 };             /* of the canonical layout: rows by token
 
 /* The HELLO of a server with this engine; a worker compares the one it gets with its own. */
 bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const char *numerics);
+
+/* bt_wire_identity_fits, with types of keys and values by name: -ctk is given one, not a number. */
+bool bt_handoff_identity_fits(const bt_wire_hello *server, const bt_wire_hello *worker,
+                              bt_wire_misfit *ret_misfit);
 
 #endif

@@ -111,7 +111,7 @@ static bool greet(bt_handoff_guest *g)
         }
         return false;
     }
-    if (!bt_wire_identity_fits(&hello, &w->own, &misfit)) {
+    if (!bt_handoff_identity_fits(&hello, &w->own, &misfit)) {
         const bt_wire_reject m = bt_wire_misfit_reject(&misfit);
         bt_handoff_guest_reject(g, &m);
         return false;

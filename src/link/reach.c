@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,40 +52,49 @@ bt_reach_kind bt_reach_kind_of(int error, bool has_route, bool macos)
     }
 }
 
+/* "'spark:7070' (10.0.0.2:7070)"; once, when it was given as looked up. */
+static void name(const char *address, const char *peer, char *to, size_t room)
+{
+    if (strcmp(address, peer) == 0) {
+        snprintf(to, room, "'%s'", address);
+    } else {
+        snprintf(to, room, "'%s' (%s)", address, peer);
+    }
+}
+
 bt_status bt_reach_explain(bt_reach_kind kind, int error, const char *address, const char *peer,
                            uint32_t waited_ms, bt_error *err)
 {
+    char who[BT_LINK_HOST_MAX + BT_LINK_PEER_MAX + 16];
+    name(address, peer, who, sizeof who);
     switch (kind) {
     case BT_REACH_CONNECTED:
         return BT_OK;
     case BT_REACH_REFUSED:
         return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): refused: the machine answers, but nothing listens on that port "
-                       "there; is the worker running, and does it --listen on this network?",
-                       address, peer);
+                       "%s: refused: the machine answers, but nothing listens on that port there; "
+                       "is the worker running, and does it --listen on this network?", who);
     case BT_REACH_NO_ROUTE:
         return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): no route: %s; is the machine on, and the cable or network up?",
-                       address, peer, strerror(error));
+                       "%s: no route: %s; is the machine on, and the cable or network up?", who,
+                       strerror(error));
     case BT_REACH_NO_ANSWER:
         return bt_fail(err, BT_E_TIMEOUT,
-                       "'%s' (%s): no answer within %" PRIu32 " ms: the machine is off, or a "
-                       "firewall drops the packets",
-                       address, peer, waited_ms);
+                       "%s: no answer within %" PRIu32 " ms: the machine is off, or a firewall "
+                       "drops the packets", who, waited_ms);
     case BT_REACH_NOT_PERMITTED:
         return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): not permitted: a firewall or a rule for routes on this machine "
-                       "forbids it", address, peer);
+                       "%s: not permitted: a firewall or a rule for routes on this machine forbids "
+                       "it", who);
     case BT_REACH_LOCAL_NETWORK:
         return bt_fail(err, BT_E_LOST,
-                       "'%s' (%s): not permitted: there is a route, but macOS keeps this program "
-                       "from the local network; allow it (or the terminal that runs it) under "
-                       "System Settings, Privacy & Security, Local Network", address, peer);
+                       "%s: not permitted: there is a route, but macOS keeps this program from the "
+                       "local network; allow it (or the terminal that runs it) under System "
+                       "Settings, Privacy & Security, Local Network", who);
     case BT_REACH_STOPPED:
-        return bt_fail(err, BT_E_TIMEOUT, "'%s' (%s): given up: this side is stopping", address,
-                       peer);
+        return bt_fail(err, BT_E_TIMEOUT, "%s: given up: this side is stopping", who);
     default:
-        return bt_fail(err, BT_E_LOST, "'%s' (%s): %s", address, peer, strerror(error));
+        return bt_fail(err, BT_E_LOST, "%s: %s", who, strerror(error));
     }
 }
 

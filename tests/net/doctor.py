@@ -49,11 +49,12 @@ class Doctor:
 
 def here(o, models):
     doctor = Doctor(o.baton)
-    doctor.expect(f"127.0.0.1:{net.free_port()}", "reach", "problem", "refused",
-                  command="--listen 0.0.0.0")
+    closed = f"127.0.0.1:{net.free_port()}"
+    doctor.expect(closed, "reach", "problem", "refused", command=f"--listen '{closed}'")
     doctor.expect("no-such-name.invalid:7070", "name", "problem", "no-such-name.invalid",
                   command="getent hosts")
-    for bad in (["127.0.0.1"], [], ["a:1", "b:2"], ["a:99999"]):
+    for bad in (["127.0.0.1"], [], ["a:1", "b:2"], ["a:99999"], [closed, "-ctk", "f16"],
+                [closed, "-t", "1"]):
         done = subprocess.run([o.baton, "doctor", *bad], capture_output=True, text=True)
         net.check(done.returncode == 2 and done.stderr.startswith("error: "), f"{bad}: {done}")
 
@@ -67,16 +68,49 @@ def here(o, models):
     net.check(figures["goodput_bytes_per_second"] > 1e7 and figures["receive_buffer_bytes"] > 0
               and figures["send_buffer_bytes"] > 0 and figures["segment_bytes"] > 0, f"{figures}")
     if "tiny-qwen3" in models:
-        doctor.expect(worker.address, "model", "problem", "'geometry'", "-m", models["tiny-qwen3"])
-    told, _ = doctor.expect(worker.address, "model", "problem", "'type_k'", "-m",
-                            models["tiny-llama"], "-ctk", "f32", "--link-buffer", "4000M")
+        told, finding = doctor.expect(worker.address, "model", "problem", "layers, heads or sizes",
+                                      "-m", models["tiny-qwen3"], command="sha256sum MODEL.gguf")
+        net.check("numerics" not in {f["name"] for f in told["findings"]}, f"{told}")
+    told, finding = doctor.expect(worker.address, "model", "problem",
+                                  "keys are kept as q8_0 here and as f16 on the worker", "-m",
+                                  models["tiny-llama"], "-ctk", "q8_0", "--link-buffer", "4000M",
+                                  command="baton worker -ctk q8_0")
+    net.check("sha256sum" not in json.dumps(finding), f"{finding}")
     if os.path.exists("/proc/sys/net/core/rmem_max"):      # not in containers
         doctor.expect(worker.address, "rmem_max", "problem", "--link-buffer asks for", told=told,
                       command="net.core.rmem_max=2147483648")
+    text(o, closed, worker, models)
     status = worker.wait_idle()
     net.check(status["peers"] == 0 and status["connects"] == 0, f"took a server's place: {status}")
     net.check(" warn " not in worker.text(), "a checkup is nothing to warn of:\n" + worker.text())
     net.check(worker.end() == 0, "worker")
+
+
+def text(o, closed, worker, models):
+    """The last line counts as people do; a model that is none is said before the way is looked at."""
+    def last(*words):
+        done = subprocess.run([o.baton, "doctor", *words], capture_output=True, text=True)
+        return (done.stdout or done.stderr).splitlines()[-1]
+    net.check(last(closed) == f"{closed}: not well: 1 problem", last(closed))
+    net.check(last(closed, "--key-file", "/nowhere") == f"{closed}: not well: 2 problems",
+              last(closed, "--key-file", "/nowhere"))
+    net.check(last(worker.address) == f"{worker.address}: all is well", last(worker.address))
+    net.check(last(closed, "-m", "/nowhere").startswith("error: '/nowhere'"),
+              last(closed, "-m", "/nowhere"))
+
+
+def key_files(doctor, address, reached):
+    """What is wrong with the file alone, whether or not anybody listens."""
+    short = os.path.join(net._folder, "doctor-short")
+    with open(short, "wb") as f:
+        f.write(b"short\n")
+    os.chmod(short, 0o600)
+    for path, text in ((net._folder + "/nowhere", "No such file"), (net._folder, "directory"),
+                       (short, "5 bytes, at least 16"), ("/dev/zero", "more than 4096 bytes")):
+        told, _ = doctor.expect(address, "key", "problem", text, "--key-file", path, command=path)
+        names = [f["name"] for f in told["findings"]]
+        net.check(names == ["reach", "key"], f"{names}")
+        net.check(told["findings"][0]["state"] == ("ok" if reached else "problem"), f"{told}")
 
 
 def keys(o, models):
@@ -89,13 +123,20 @@ def keys(o, models):
             f.write(byte * 32)
         os.chmod(paths[name], 0o600)
     right, wrong = paths["doctor-right"], paths["doctor-wrong"]
+    closed = f"127.0.0.1:{net.free_port()}"
+    key_files(doctor, closed, False)
+    doctor.expect(closed, "key", "ok", "could not be compared", "--key-file", right)
+    os.chmod(right, 0o640)
+    doctor.expect(closed, "key", "advice", "used by others", "--key-file", right, command="chmod")
+    os.chmod(right, 0o600)
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--key-file", right)
+    key_files(doctor, worker.address, True)
     told, _ = doctor.expect(worker.address, "key", "ok", "encrypted", "--key-file", right)
     net.check(told["well"] and told["figures"]["encrypted"], f"{told}")
     doctor.expect(worker.address, "key", "problem", "keys differ", "--key-file", wrong,
                   command="sha256sum")
-    doctor.expect(worker.address, "key", "problem", "--key-file")
-    doctor.expect(worker.address, "key", "problem", "nowhere", "--key-file", folder + "/nowhere")
+    doctor.expect(worker.address, "key", "problem", "--key-file",
+                  command=f"baton doctor '{worker.address}' --key-file")
     net.check(worker.end() == 0, "worker")
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
     doctor.expect(worker.address, "key", "problem", "--key-file", "--key-file", right)
@@ -111,7 +152,7 @@ def two_machines(o, models):
     with r:
         worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--insecure", within=r.worker)
         doctor = Doctor(o.baton, r.server)
-        told, rest = doctor.expect(worker.address, "slow start", "advice", "after a rest",
+        told, rest = doctor.expect(worker.address, "slow start", "advice", "tcp_slow_start",
                                    command="tcp_slow_start_after_idle=0")
         net.check(told["well"], f"{told}")
         rate = told["figures"]["goodput_bytes_per_second"]
@@ -123,7 +164,7 @@ def two_machines(o, models):
                       told=told)
         # What it says mends it does.
         r.worker.run("sh", "-c", rest["mend"][0]["command"].replace("sudo ", ""))
-        doctor.expect(worker.address, "slow start", "ok", "off after a rest")
+        doctor.expect(worker.address, "slow start", "ok", "off on the worker")
         obstacles(doctor, r, worker)
         net.check(worker.end() == 0, "worker")
     return f"100 Mbit/s measured as {rate * 8 / 1e6:.1f} of payload"
@@ -147,7 +188,7 @@ def obstacles(doctor, r, worker):
             "d.sendall(b'SSH-2.0-OpenSSH'); time.sleep(9)")
     other = r.worker.popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     other.stdout.readline()
-    doctor.expect("10.77.0.1:7999", "answer", "problem", "not a Baton frame")
+    doctor.expect("10.77.0.1:7999", "answer", "problem", "not a Baton frame", command="ss -ltnp")
     other.kill()
     other.wait()
     other.stdout.close()

@@ -115,6 +115,9 @@ static void every_kind_has_a_sentence_and_a_name(void **state)
         assert_int_not_equal(BT_OK, bt_reach_explain((bt_reach_kind)kind, EIO, "a:1", "1.2.3.4:1",
                                                      5, &err));
         assert_non_null(strstr(err.text, "'a:1' (1.2.3.4:1): "));
+        assert_int_not_equal(BT_OK, bt_reach_explain((bt_reach_kind)kind, EIO, "1.2.3.4:1",
+                                                     "1.2.3.4:1", 5, &err));
+        assert_int_equal(0, strncmp(err.text, "'1.2.3.4:1': ", 13));
         assert_string_not_equal(bt_reach_kind_name((bt_reach_kind)kind), "unknown");
     }
     assert_string_equal(bt_reach_kind_name(BT_REACH_COUNT), "unknown");
@@ -131,8 +134,13 @@ static void what_stands_in_the_way_is_told_apart(void **state)
 {
     (void)state;
     unreachable(BT_REACH_REFUSED, ECONNREFUSED);
-    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen 0.0.0.0:7070", true);
-    assert_int_equal(f.n, 1);           /* nothing behind it was looked at */
+    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '0.0.0.0:7070'", true);
+    assert_int_equal(f.n, 2);           /* and the key: nothing behind it was looked at */
+    snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "127.0.0.1:7070");
+    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '127.0.0.1:7070'", true);
+    snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "[fd00::2]:7070");
+    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '[::]:7070' --key-file KEY", true);
+    snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "10.0.0.2:7070");
     unreachable(BT_REACH_NO_ROUTE, ENETUNREACH);
     expect("reach", BT_FINDING_PROBLEM, "no route", "ip route get 10.0.0.2", false);
     unreachable(BT_REACH_NO_ANSWER, ETIMEDOUT);
@@ -172,14 +180,39 @@ static void names(void **state)
 static void keys(void **state)
 {
     (void)state;
-    c.key_readable_by_others = true;
-    expect("key", BT_FINDING_ADVICE, "read by others", "chmod 600 'key'", false);
+    c.key_open_to_others = true;
+    expect("key", BT_FINDING_ADVICE, "used by others", "chmod 600 'key'", false);
     c.key_file = NULL;
     expect("key", BT_FINDING_ADVICE, "whoever reaches", "head -c 32 /dev/urandom", false);
     c.socket.loopback = true;
     expect("key", BT_FINDING_OK, "loopback", NULL, false);
+    (void)bt_fail(&c.visit_error, BT_E_AUTH, "no key here");
+    expect("key", BT_FINDING_PROBLEM, "no key here", "baton doctor 'spark:7070' --key-file", false);
+    c.key_file = "key";
+    c.key_open_to_others = false;
     (void)bt_fail(&c.visit_error, BT_E_AUTH, "the keys differ");
     expect("key", BT_FINDING_PROBLEM, "the keys differ", "sha256sum KEY", true);
+}
+
+/* A key is a file of this machine: no port needs to be open to look at it. */
+static void keys_without_a_way(void **state)
+{
+    (void)state;
+    unreachable(BT_REACH_REFUSED, ECONNREFUSED);
+    assert_int_equal(find("key")->state, BT_FINDING_OK);
+    assert_non_null(strstr(find("key")->text, "could not be compared"));
+    c.key_open_to_others = true;
+    assert_int_equal(find("key")->state, BT_FINDING_ADVICE);
+    (void)bt_fail(&c.key_error, BT_E_BADINPUT, "key file 'key': a key of 3 bytes");
+    expect("key", BT_FINDING_PROBLEM, "3 bytes", "ls -l 'key'", false);
+    unreachable(BT_REACH_CONNECTED, 0);
+    expect("key", BT_FINDING_PROBLEM, "3 bytes", "ls -l 'key'", false);
+    assert_int_equal(f.n, 2);           /* no visit without it */
+    c.key_error = (bt_error){ 0 };
+    c.key_file = NULL;
+    unreachable(BT_REACH_REFUSED, ECONNREFUSED);
+    bt_advice_give(&c, &f);
+    assert_int_equal(f.n, 1);
 }
 
 static void answers(void **state)
@@ -187,6 +220,8 @@ static void answers(void **state)
     (void)state;
     (void)bt_fail(&c.visit_error, BT_E_TIMEOUT, "no answer");
     expect("answer", BT_FINDING_PROBLEM, "no answer", "baton --version", true);
+    (void)bt_fail(&c.visit_error, BT_E_PROTOCOL, "not a Baton frame");
+    expect("answer", BT_FINDING_PROBLEM, "not a Baton", "ss -ltnp 'sport = :7070'", true);
     (void)bt_fail(&c.visit_error, BT_E_FULL, "two others");
     expect("answer", BT_FINDING_PROBLEM, "two others", NULL, false);
 }
@@ -206,10 +241,27 @@ static void models(void **state)
 {
     (void)state;
     c.fits = false;
-    c.misfit = (bt_wire_misfit){ .field = "type_k", .server_value = "1", .worker_value = "8",
-                                 .sentence = "give both the same -ctk" };
-    expect("model", BT_FINDING_PROBLEM, "'type_k' is 1 here and 8 there: give both",
-           "sha256sum MODEL.gguf", true);
+    c.misfit = (bt_wire_misfit){ .field = "type_k", .server_value = "f16", .worker_value = "q8_0" };
+    expect("model", BT_FINDING_PROBLEM, "keys are kept as f16 here and as q8_0 on the worker",
+           "baton worker -ctk f16", true);
+    for (uint32_t i = 0; i < f.n; i++) {                   /* nor would it agree bit for bit */
+        assert_string_not_equal(f.list[i].name, "numerics");
+        assert_null(strstr(f.list[i].text, "sha256sum"));
+    }
+    c.misfit.field[5] = 'v';
+    expect("model", BT_FINDING_PROBLEM, "values are kept as f16 here", "baton serve -ctv q8_0",
+           false);
+    static const char *const of_files[] = { "geometry", "tokenizer", "weights", "n_layers",
+                                            "token_bytes" };
+    c.model_file = "/models/a.gguf";
+    snprintf(c.model, sizeof c.model, "ours");
+    for (size_t i = 0; i < sizeof of_files / sizeof of_files[0]; i++) {
+        snprintf(c.misfit.field, sizeof c.misfit.field, "%s", of_files[i]);
+        expect("model", BT_FINDING_PROBLEM, "'ours' here, 'm' on the worker: the",
+               "sha256sum '/models/a.gguf'", false);
+    }
+    c.misfit = (bt_wire_misfit){ .field = "kv_format", .sentence = "update the older program" };
+    expect("model", BT_FINDING_PROBLEM, "update the older", "baton --version", true);
     c.compared = false;
     expect("model", BT_FINDING_SKIPPED, "-m FILE", NULL, false);
     snprintf(c.facts.numerics, sizeof c.facts.numerics, "avx2");
@@ -273,15 +325,23 @@ static void explicit_buffers(void **state)
 static void rests(void **state)
 {
     (void)state;
+    expect("slow start", BT_FINDING_OK, "off on the worker; 1 MiB takes 1.00 ms then, and 0.95",
+           NULL, false);
     c.facts.idle_restart = 2;
+    expect("slow start", BT_FINDING_ADVICE, "did not show now",
+           "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0", true);
     c.rested_ms = 4;
     expect("slow start", BT_FINDING_ADVICE, "4.00 ms",
            "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0", true);
     c.facts.idle_restart = 0;
-    expect("slow start", BT_FINDING_ADVICE, "after a rest", NULL, false);
+    expect("slow start", BT_FINDING_ADVICE, "not known", NULL, false);
+    c.facts.idle_restart = 1;
+    expect("slow start", BT_FINDING_ADVICE, "slow to wake", NULL, false);
     c.socket.loopback = true;
-    c.facts.idle_restart = 2;
-    expect("slow start", BT_FINDING_OK, "is 1", NULL, false);
+    for (c.facts.idle_restart = 0; c.facts.idle_restart < 3; c.facts.idle_restart++) {
+        expect("slow start", BT_FINDING_OK, "of no account on loopback", NULL, false);
+        assert_null(strstr(find("slow start")->text, "slowly"));
+    }
 }
 
 static void packets(void **state)
@@ -321,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(all_well), T(errnos_have_kinds), T(every_kind_has_a_sentence_and_a_name),
         T(what_stands_in_the_way_is_told_apart), T(one_good_address_is_enough), T(names), T(keys),
+        T(keys_without_a_way),
         T(answers), T(workers), T(models), T(probes_that_fail), T(slow_ways), T(windows),
         T(explicit_buffers), T(rests), T(packets), T(spreads),
     };
