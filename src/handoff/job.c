@@ -184,7 +184,9 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     job->credit_owed = 0;
     job->rows_ms = 0;
     job->n_marks = 0;
+    job->told_compute_ms = 0;
     job->sent_ms = job->news_ms = bt_clock_ms();
+    job->waited_ms += job->sent_ms - job->given_ms;
     bt_handoff_trace_sent(peer, job);
     return BT_OK;
 }
@@ -268,7 +270,7 @@ void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job)
     job->n_tries++;
     job->sent = false;
     job->send_status = BT_OK;
-    job->news_ms = peer->given_ms = bt_clock_ms();
+    job->news_ms = job->given_ms = peer->given_ms = bt_clock_ms();
     peer->n_passed = 0;
     bt_say(job->report.worker, sizeof job->report.worker, "%s", peer->address);
     bt_handoff_jobs_send(peer);

@@ -12,6 +12,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     job->report.n_remote = job->complete - job->first;
     job->report.place = job->report.n_remote > 0 ? BT_PREFILL_MIXED : BT_PREFILL_LOCAL;
     job->report.total_ms = bt_clock_ms() - job->start_ms;
+    job->report.queue_ms = job->waited_ms + (job->sent ? 0 : bt_clock_ms() - job->given_ms);
     job->report.transfer_ms = job->rows_ms > 0 ? bt_clock_ms() - job->rows_ms : 0;
     bt_handoff_job_tell_wire_type(p, job);
     const bt_prefill_outcome outcome = job->outrun                ? BT_PREFILL_OUTCOME_OUTRUN
@@ -69,13 +70,28 @@ static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;
 }
 
+/* What this worker did of the prompt, as far as it said so, before it goes to the next or back. */
+static void count_computed(bt_handoff_job *job)
+{
+    job->report.compute_ms += job->sent ? job->told_compute_ms : 0;
+    job->told_compute_ms = 0;
+}
+
+/* Lock held. For the answer, should another worker do the rest. */
+static void note_lost(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why)
+{
+    bt_say(job->lost, sizeof job->lost, "worker %s gave %u of %u tokens (%.120s)", peer->address,
+           job->complete - job->first, job->end - job->first, why->text);
+}
+
 /* Every job that leaves the workers for the worse passes here. */
 static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_error *why)
 {
     const uint32_t n = job->end - job->first, done = job->complete - job->first;
-    job->report.fallback = true;
+    job->report.fallback = !job->policy_fail;
     bt_say(job->report.reason, sizeof job->report.reason,
-           "worker %s gave %u of %u tokens, then: %.280s", peer->address, done, n, why->text);
+           "%s%sworker %s gave %u of %u tokens, then: %.280s", job->lost, job->lost[0] ? "; " : "",
+           peer->address, done, n, why->text);
     bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
            job->policy_fail ? "failed" : "fallback", peer->address, n, done,
            bt_status_name(why->status), why->text);
@@ -112,7 +128,9 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
         bt_handoff_job_send_cancel(peer, job->stream, why->status);
     }
     bt_ledger_close(&job->ledger);
+    count_computed(job);
     if (next) {
+        note_lost(peer, job, why);
         memcpy(next_address, next->address, sizeof next_address);
         job->report.retries++;
         bt_handoff_job_give(next, job);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "handoff/job_state.h"
 #include "handoff/job_trace.h"
+#include "handoff/say.h"
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
  * that the worker does not run dry. */
@@ -123,6 +124,7 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
     }
     (void)pthread_mutex_lock(&peer->owner->lock);
     job->complete = job->ledger.complete;       /* others add up what is left of all jobs */
+    job->told_compute_ms = (double)m.compute_us / 1000;
     (void)pthread_mutex_unlock(&peer->owner->lock);
 }
 
@@ -135,11 +137,13 @@ void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
 
 /* What sending the bytes takes by itself, less what was left of it when computing was done. The way
  * of the last byte is not part of sending. */
-static double hidden_share(const bt_prefill_report *r, const bt_link_stats *link)
+static double hidden_share(const bt_handoff_job *job, const bt_link_stats *link)
 {
+    const bt_prefill_report *r = &job->report;
     /* The link carries at least what it has just carried. */
     const double rate = link->goodput_bytes_per_ms;
-    const double told_ms = rate > 0 ? (double)r->bytes / rate : r->transfer_ms;
+    const double bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
+    const double told_ms = rate > 0 ? bytes / rate : r->transfer_ms;
     const double alone_ms = told_ms < r->transfer_ms ? told_ms : r->transfer_ms;
     const double left_ms = r->exposed_ms - link->round_trip_ms_min / 2;
     return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
@@ -152,16 +156,19 @@ static void measure(bt_handoff_job *job, const bt_wire_commit *m, const bt_link_
     const double round_trip_ms = link->round_trip_ms_min;
     bt_prefill_report *r = &job->report;
     const double now = bt_clock_ms();
-    r->queue_ms = (double)m->queue_us / 1000 + (job->sent_ms - job->start_ms);
-    r->compute_ms = (double)m->compute_us / 1000;
+    r->queue_ms = (double)m->queue_us / 1000 + job->waited_ms;
+    r->compute_ms += (double)m->compute_us / 1000;      /* to that of those who were lost */
     r->transfer_ms = job->rows_ms > 0 ? now - job->rows_ms : 0;
     const double done = job->sent_ms + round_trip_ms / 2 +
                         (double)(m->queue_us + m->compute_us) / 1000;
     r->exposed_ms = now > done ? now - done : 0;
     r->total_ms = now - job->start_ms;
-    r->hidden = hidden_share(r, link);
+    r->hidden = hidden_share(job, link);
     r->n_remote = job->end - job->first;
     r->place = BT_PREFILL_REMOTE;
+    if (job->lost[0]) {
+        bt_say(r->reason, sizeof r->reason, "%s; worker %s did the rest", job->lost, r->worker);
+    }
 }
 
 void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_frame *frame)

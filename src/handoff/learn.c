@@ -95,17 +95,20 @@ void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t 
         *w = (bt_router_worker){ .ready = peer->used && peer->link &&
                                           peer->status.state == BT_PREFILL_READY &&
                                           end <= peer->n_ctx };
+        if (!peer->used) {
+            continue;
+        }
+        w->compute = &peer->compute;
+        w->link = &peer->transfer;
+        w->lead_ms = peer->lead_ms;
+        w->tail_ms = peer->tail_ms;
+        w->chunk = peer->chunk;
         if (!w->ready) {
             continue;
         }
         bt_link_stats link;
         bt_link_stats_get(peer->link, &link);
-        w->compute = &peer->compute;
-        w->link = &peer->transfer;
         w->round_trip_ms = link.round_trip_ms_min;
-        w->lead_ms = peer->lead_ms;
-        w->tail_ms = peer->tail_ms;
-        w->chunk = peer->chunk;
         w->ahead = load_ahead(peer, end - first);
         w->n_known = tokens ? bt_known_find(&peer->known, tenant, tokens, end) : 0;
         w->idle_ms = peer->given_ms > 0 ? now - peer->given_ms : 0;
@@ -144,7 +147,7 @@ static void learn_compute(bt_handoff_peer *peer, const bt_handoff_job *job,
         return;
     }
     bt_fit_put(&peer->compute, bt_router_steps(job->end - from, peer->chunk), job->end - from,
-               bt_router_keys(from, job->end), job->report.compute_ms);
+               bt_router_keys(from, job->end), (double)m->compute_us / 1000);
     peer->learned_ms = now;
 }
 

@@ -78,7 +78,7 @@ struct bt_handoff_job {
     double    hedge_ms;                /* when it is to be told; 0: never */
     bool      cancelled;               /* set by the engine's thread */
     bool      sent;                    /* PREFILL is out; else it waits for a slot */
-    bt_status send_status;             /* what came of sending it */
+    bt_status send_status;             /* what came of sending it; of `refused`: why */
     uint32_t  n_tries;
     uint32_t  stream;
     bt_wire_prefill asked;             /* as sent */
@@ -88,7 +88,10 @@ struct bt_handoff_job {
     bool      alone;                   /* no other prompt was on the worker meanwhile */
     uint32_t  n_marks;                 /* when how many bytes had come: thinned out when full */
     bt_handoff_mark marks[BT_HANDOFF_MARKS];
-    double    start_ms;                /* given to us */
+    double    start_ms, given_ms;      /* given to us; to this worker */
+    double    waited_ms;               /* here, for a slot, of all workers */
+    double    told_compute_ms;         /* by this worker's last CHUNK, since it began */
+    char      lost[256];               /* who had it before, how far, and the cause; "": nobody */
     double    sent_ms, rows_ms, news_ms;   /* PREFILL out; first rows; last frame; 0: not yet */
     bt_prefill_report report;
 };
@@ -164,6 +167,8 @@ void *bt_handoff_peer_main(void *peer);
  * (NULL: the list is empty). */
 uint32_t bt_handoff_workers_count(const bt_prefill *p);
 const bt_handoff_peer *bt_handoff_workers_typical(const bt_prefill *p);
+/* Lock held. The one with room for the most tokens; NULL while that is not known of all. */
+const bt_handoff_peer *bt_handoff_workers_largest(const bt_prefill *p);
 /* Lock held on entry and exit, free in between. Joins one that has left; false if none had. */
 bool bt_handoff_workers_join_one(bt_prefill *p);
 
