@@ -261,7 +261,8 @@ static void set_report(bt_request *r, const bt_prefill_report *report)
 
 static void say_local(bt_request *r, const char *reason, bool fallback)
 {
-    bt_prefill_report report = { .place = BT_PREFILL_LOCAL, .fallback = fallback };
+    bt_prefill_report report = { .place = BT_PREFILL_LOCAL,
+                                 .fallback = fallback && r->policy != BT_POLICY_FAIL };
     snprintf(report.reason, sizeof report.reason, "%s", reason);
     set_report(r, &report);
 }
@@ -358,6 +359,19 @@ static uint32_t frontier(const bt_engine *e, const bt_ticket *t, uint32_t limit)
     return n;
 }
 
+/* What a request is told under policy `fail`. A worker's troubles with its key, its files or its
+ * device are not the client's, nor this server's: whatever they are, a worker was lost. */
+static bt_status told_status(bt_status s)
+{
+    switch (s) {
+    case BT_E_CONTEXT: case BT_E_FULL: case BT_E_TIMEOUT: case BT_E_PROTOCOL: case BT_E_REFUSED:
+    case BT_E_CLOSED: case BT_E_CANCELLED:
+        return s;
+    default:
+        return BT_E_LOST;
+    }
+}
+
 /* What is kept was verified by whoever committed or abandoned, and is really there. */
 static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
 {
@@ -368,7 +382,7 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
                            : 0;
     bt_prefill_report report = t->report;
     if (t->state == BT_TICKET_COMMITTED && !complete) {
-        report.fallback = true;
+        report.fallback = r->policy != BT_POLICY_FAIL;
         t->status = BT_E_PROTOCOL;
         snprintf(report.reason, sizeof report.reason, "%.100s committed a prompt of which %llu "
                  "rows or states had not come", report.worker, (unsigned long long)t->n_missing);
@@ -395,8 +409,7 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
         bt_ring_put_progress(r, r->n_done);
     }
     if (!complete && r->policy == BT_POLICY_FAIL) {
-        bt_sequence_end(e, r, BT_FINISH_ERROR, t->status == BT_OK ? BT_E_LOST : t->status,
-                        report.reason);
+        bt_sequence_end(e, r, BT_FINISH_ERROR, told_status(t->status), report.reason);
     }
 }
 

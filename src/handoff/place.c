@@ -145,22 +145,30 @@ static void put_local(bt_prefill *p)
 
 /* ---- start ---- */
 
-/* Lock held. Why none of the workers can take a prompt that ends at `end`. */
-static void say_none_ready(const bt_prefill *p, uint32_t end, char *reason, size_t size)
+/* Lock held. Why none of the workers can take a prompt that ends at `end`. BT_E_CONTEXT: it is too
+ * long for each of them, so that asking again is of no use; BT_E_LOST: that may pass. */
+static bt_status say_none_ready(const bt_prefill *p, uint32_t end, char *reason, size_t size)
 {
     const bt_handoff_peer *peer = bt_handoff_workers_typical(p);
     if (!peer) {
         bt_say(reason, size, "no worker is ready: the list of workers is empty");
-        return;
+        return BT_E_LOST;
     }
+    const bt_handoff_peer *largest = bt_handoff_workers_largest(p);
     const bt_prefill_worker_status *st = &peer->status;
+    if (largest && end > largest->n_ctx) {
+        bt_say(reason, size, "no worker has room for %u tokens: the largest, %s, has room for %u",
+               end, largest->address, largest->n_ctx);
+        return BT_E_CONTEXT;
+    }
     if (st->state == BT_PREFILL_READY) {
-        bt_say(reason, size, "no worker has room for %u positions: %s has %u", end, peer->address,
-               peer->n_ctx);
+        bt_say(reason, size, "no worker that is ready has room for %u tokens: %s has room for %u",
+               end, peer->address, peer->n_ctx);
     } else {
         bt_say(reason, size, "no worker is ready: %s is %s%s%.280s", peer->address,
                bt_prefill_state_name(st->state), st->reason[0] ? ": " : "", st->reason);
     }
+    return BT_E_LOST;
 }
 
 /* Lock held. A worker was wanted and none is there: prefilled here with a warning, or, where the
@@ -169,15 +177,17 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
                                  bt_prefill_report *report, bt_handoff_decision *d)
 {
     const bool fail = job->policy == BT_POLICY_FAIL;
-    say_none_ready(p, job->position_end, report->reason, sizeof report->reason);
+    const bt_status why = say_none_ready(p, job->position_end, report->reason,
+                                         sizeof report->reason);
     bt_say(d->told.reason, sizeof d->told.reason, "%s", report->reason);
-    report->fallback = true;
     bt_handoff_job *refused = fail ? bt_handoff_job_create(job, report, 0) : NULL;
     d->told.outcome = refused ? BT_PREFILL_OUTCOME_FAILED : BT_PREFILL_OUTCOME_FALLBACK;
     if (!refused) {
         p->status.n_fallbacks++;
+        report->fallback = true;
         return false;
     }
+    refused->send_status = why;
     p->status.n_failed++;
     refused->next = p->refused;
     p->refused = refused;
@@ -213,8 +223,9 @@ static bool start_on(bt_prefill *p, const bt_router_answer *a, const bt_prefill_
     return true;
 }
 
-/* Lock held. By the router's answer. */
-static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *report)
+/* Lock held. By the router's answer. *ret_given: to a worker, not to the clerk. */
+static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *report,
+                            bool *ret_given)
 {
     bt_router_worker view[BT_WORKERS_MAX];
     put_local(p);
@@ -232,7 +243,7 @@ static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill
         p->peers[i].n_passed += view[i].ready && q.automatic && !q.always;
     }
     if (a.worker >= 0) {
-        return start_on(p, &a, job, report, d);
+        return *ret_given = start_on(p, &a, job, report, d);
     }
     if (a.wanted_remote) {
         return start_without_worker(p, job, report, d);
@@ -245,7 +256,7 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
 {
     bt_prefill *p = context;
     const uint32_t n = job->position_end - job->position_first;
-    bool taken = false;
+    bool taken = false, given = false;
 
     BT_ASSERT(job->position_first <= job->position_end && job->position_end <= job->n_tokens);
     (void)pthread_mutex_lock(&p->lock);
@@ -256,12 +267,12 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
                n == 0 ? "nothing is left to prefill" : "the request asks for this machine");
         p->status.n_local++;
     } else {
-        taken = start_by_choice(p, job, report);
+        taken = start_by_choice(p, job, report, &given);
     }
     (void)pthread_mutex_unlock(&p->lock);
-    if (report->fallback) {
-        bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"", taken ? "failed" : "fallback", n,
-               report->reason);
+    if (report->fallback || (taken && !given)) {
+        bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"",
+               report->fallback ? "fallback" : "failed", n, report->reason);
     }
     return taken;
 }

@@ -29,7 +29,7 @@ static void *clerk_main(void *context)
         }
         p->refused = j->next;
         (void)pthread_mutex_unlock(&p->lock);
-        bt_engine_import_abandon(p->engine, j->ticket, j->first, &j->report, BT_E_LOST);
+        bt_engine_import_abandon(p->engine, j->ticket, j->first, &j->report, j->send_status);
         bt_handoff_job_destroy(j);
         (void)pthread_mutex_lock(&p->lock);
     }

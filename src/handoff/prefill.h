@@ -103,7 +103,8 @@ typedef struct {
     bool     min_tokens_auto;
     uint64_t n_prompts, n_tokens, n_bytes;
     uint64_t n_local;                  /* prompts kept here by decision */
-    uint64_t n_fallbacks;              /* prompts meant for a worker and prefilled here after all */
+    uint64_t n_fallbacks;              /* prompts meant for a worker and prefilled here after all:
+                                          docs/handoff.md, "What a fallback is" */
     uint64_t n_failed;                 /* the same under policy `fail`: answered with an error */
     uint64_t n_retries;                /* prompts given to a second worker */
     uint64_t n_hedged, n_outrun;       /* prefilled here as well; and here first */

@@ -200,6 +200,25 @@ static void choose_by_time(const bt_router_question *q, const bt_router_worker *
     }
 }
 
+/* No worker can take it. Whether that is a pity: not where all that are known to be slower than
+ * this machine; then it is kept here by choice, and would have been with all of them ready. */
+static bool kept_anyway(const bt_router_question *q, const bt_router_worker *workers,
+                        uint32_t n_workers, bt_router_answer *a, char *reason, size_t size)
+{
+    double best_ms = 0;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        const bt_router_worker *w = &workers[i];
+        const double ms = judged(w->compute) ? bt_router_remote_ms(q, w) : 0;
+        best_ms = ms > 0 && (best_ms <= 0 || ms < best_ms) ? ms : best_ms;
+    }
+    if (best_ms <= 0 || !judged(q->here.step) || best_ms <= a->local_ms) {
+        return false;
+    }
+    bt_say(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker, were it ready",
+           tokens_of(q), a->local_ms, best_ms);
+    return true;
+}
+
 bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_worker *workers,
                                   uint32_t n_workers, int skip, char *reason, size_t reason_size)
 {
@@ -213,6 +232,9 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
     } else if (by_time && tokens_of(q) <= BT_ROUTER_LOCAL_PROBE_TOKENS) {
         bt_say(reason, reason_size, "this machine has not been measured yet");
         a.probe = true;
+        a.worker = -1;
+    } else if (!w && q->automatic && !q->always &&
+               kept_anyway(q, workers, n_workers, &a, reason, reason_size)) {
         a.worker = -1;
     } else {
         choose_by_tokens(q, &a, reason, reason_size);

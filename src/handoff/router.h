@@ -59,7 +59,7 @@ typedef struct {
 
 /* A worker. */
 typedef struct {
-    bool     ready;
+    bool     ready;                    /* and has room for it; what is below is known before */
     const bt_fit *compute;             /* of a prompt that is alone there; NULL: nothing known */
     uint32_t chunk;                    /* as of this machine */
     const bt_fit *link;                /* of bytes that were waited for; NULL: nothing known */
@@ -89,7 +89,7 @@ typedef struct {
 
 typedef struct {
     int    worker;                     /* index, or -1: here */
-    bool   wanted_remote;              /* -1 only because no worker was ready */
+    bool   wanted_remote;              /* -1 only because no worker could take it: a fallback */
     bool   measured;                   /* both times below are known and were compared */
     bool   probe;                      /* chosen to learn what it costs */
     double remote_ms, local_ms;        /* the best worker's, and here; 0: unknown */

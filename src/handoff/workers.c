@@ -104,6 +104,21 @@ const bt_handoff_peer *bt_handoff_workers_typical(const bt_prefill *p)
     return found;
 }
 
+const bt_handoff_peer *bt_handoff_workers_largest(const bt_prefill *p)
+{
+    const bt_handoff_peer *found = NULL;
+    for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
+        const bt_handoff_peer *peer = &p->peers[i];
+        if (listed(peer) && peer->n_ctx == 0) {     /* never was ready */
+            return NULL;
+        }
+        if (listed(peer) && (!found || peer->n_ctx > found->n_ctx)) {
+            found = peer;
+        }
+    }
+    return found;
+}
+
 static bt_handoff_peer *find_listed(bt_prefill *p, const char *address)
 {
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {

@@ -274,7 +274,8 @@ static void write_own(const bt_serve_metrics *m, bt_buf *to)
                   "baton_prefill_tokens_total{place=\"cache\"} %" PRIu64 "\n",
                   m->tokens_local, m->tokens_remote, m->tokens_cached);
     whole(to, "baton_prefill_fallbacks_total", "counter",
-          "Prompts meant for a worker and finished here.", m->fallbacks);
+          "Prompts meant for a worker that were prefilled here, wholly or in part, because none "
+          "could take them or those that had them failed.", m->fallbacks);
     whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.",
           m->bytes_received);
     real(to, "baton_prefill_transfer_seconds_total", "counter", "Time rows were under way.",

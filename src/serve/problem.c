@@ -56,6 +56,15 @@ void bt_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_
     p->n_ctx = n_ctx;
 }
 
+void bt_problem_set_prefill_too_long(bt_problem *p, const char *sentence)
+{
+    if (p->http) {
+        return;
+    }
+    bt_problem_set(p, 400, NULL, "prefill_too_long: %s", sentence);
+    p->type = "prefill_too_long_error";
+}
+
 void bt_problem_write(const bt_problem *p, bt_json_writer *w)
 {
     bt_json_open(w, NULL, '{');

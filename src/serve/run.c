@@ -181,6 +181,11 @@ bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
             bt_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx);
         }
     }
+    if (o->body->where == BT_WHERE_REMOTE && o->body->policy == BT_POLICY_FAIL &&
+        !o->serving->prefill) {
+        bt_problem_set(problem, 400, "prefill.where", "Field 'prefill.where': this server has no "
+                       "prefill workers, and policy 'fail' forbids to prefill here");
+    }
     if (bt_problem_is(problem) || submit(r, &choices[0], problem) != BT_OK) {
         bt_run_close(r);
         return NULL;
@@ -281,7 +286,9 @@ static void note_end(bt_run *r, bt_choice *c, const bt_event *e)
 {
     c->finish = e->finish;
     c->stop_index = e->stop_index;
-    if (e->finish == BT_FINISH_ERROR) {
+    if (e->finish == BT_FINISH_ERROR && e->status == BT_E_CONTEXT) {
+        bt_problem_set_prefill_too_long(&c->problem, e->message);
+    } else if (e->finish == BT_FINISH_ERROR) {
         bt_problem_set_status(&c->problem, e->status, e->message);
     } else if (e->finish == BT_FINISH_CANCELLED) {
         bt_problem_set_status(&c->problem, BT_E_CLOSED, "the server is shutting down");

@@ -113,6 +113,11 @@ class Answers(WithServer):
         self.assertFalse(p["fallback"])
         self.assertEqual(p["n_cached"] + p["n_remote"] + p["n_local"], usage["prompt_tokens"])
 
+    def test_a_worker_that_cannot_be_had_is_the_request_s_fault(self):
+        wish = dict(prompt="Once", max_tokens=1, prefill={"where": "remote", "policy": "fail"})
+        status, _, data = self.server.ask("POST", TEXT, wish)
+        self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "prefill.where"))
+
     def test_the_same_seed_gives_the_same_text(self):
         ask = lambda seed: self.server.post(TEXT, dict(prompt="Once", seed=seed, max_tokens=20,
                                                       temperature=1))["choices"][0]["text"]

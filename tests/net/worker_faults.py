@@ -121,6 +121,27 @@ def nobody_there(b):
     b.done(server)
 
 
+def no_room(b):
+    """A prompt longer than any worker takes is no passing failure, and no worker's loss."""
+    worker, server, _ = b.pair(worker_options=("-c", 256))
+    before = server.metric("baton_prefill_fallbacks_total")
+    for where in ("auto", "remote"):
+        status, answer = server.try_complete(b.prompt(400), where=where, policy="fail")
+        error = answer["error"]
+        net.check(status == 400 and error["type"] == "prefill_too_long_error" and
+                  "399 tokens" in error["message"] and "room for 256" in error["message"],
+                  f"policy fail: {status} {answer}")
+    net.check(server.metric("baton_prefill_fallbacks_total") == before, "a failure is no fallback")
+    told = b.expect(server, ["local"], tokens=b.prompt(400), where="auto")
+    net.check(told["fallback"] and "room for 399 tokens" in told["reason"], f"{told}")
+    state = server.prefill()
+    net.check((state["n_fallbacks"], state["n_failed"]) == (1, 2), f"{state}")
+    net.check(server.metric("baton_prefill_fallbacks_total") == before + 1, "the metric says less")
+    net.check(state["workers"][0]["n_fallbacks"] == 0, f"no worker was tried: {state}")
+    b.expect(server, ["remote"], tokens=b.prompt(200))
+    b.done(server, worker)
+
+
 def another_model(b):
     others = [(dict(model=m), f) for m, f in
               [(b.models.get("tiny-qwen3"), "geometry"), (b.models.get("tiny-gemma3"), "geometry")]
@@ -477,6 +498,9 @@ def second_worker_takes_over(b):
     net.check(net.facts(got) == b.want(tokens), f"another answer: {told}")
     net.check(told["place"] == "remote" and told["retries"] == 1, f"{told}")
     net.check(told["worker"] == proxies[1 - first].address, f"{told}")
+    net.check(proxies[first].address in told["reason"] and f"of {b.long - 1} tokens" in
+              told["reason"] and "did the rest" in told["reason"] and not told["fallback"], f"{told}")
+    net.check(0 < told["compute_ms"] <= told["total_ms"], f"{told}")
     net.check(server.worker(1 - first)["n_tokens"] < b.long - 100, "the second began at zero")
     b.done(server, workers[1 - first], *proxies)
 
@@ -543,7 +567,7 @@ def keys(b):
     b.done(server, worker)
 
 
-CASES = [nobody_there, another_model, another_quantisation, cut_everywhere, flipped_bytes,
+CASES = [nobody_there, no_room, another_model, another_quantisation, cut_everywhere, flipped_bytes,
          hung_worker, stalled_link, slow_link_is_not_dead, round_trips_do_not_add_up,
          replaced_by_another_model, two_servers_one_worker, short_prompt_overtakes_long_ones,
          slots_are_kept, clients_that_leave, drained_worker, second_worker_takes_over, delta_only,

@@ -263,11 +263,48 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
     assert_int_equal(k->report.place, BT_PREFILL_MIXED);
     assert_int_equal(k->report.n_remote, k->complete);
     assert_non_null(strstr(k->report.reason, "of 999 tokens"));
+    assert_true(k->report.compute_ms > 0 && k->report.compute_ms <= k->report.total_ms);
     bt_prefill_status st;
     bt_prefill_status_get(s.prefill, &st);
     assert_int_equal(st.n_fallbacks, 1);
     free(tokens);
     close_server(&s);
+}
+
+/* A prompt that no worker can ever take is told apart from one that none can take now, and is a
+ * fallback only where it is prefilled here. */
+static void too_long_for_all_is_no_passing_failure(void **state)
+{
+    (void)state;
+    worker_side w = { .engine = fake_engine_new(true, 16, 1) };
+    const bt_worker_options wo = { .listen = "127.0.0.1:0", .numerics = "ref" };
+    w.engine->options.n_ctx = 100;
+    assert_int_equal(bt_worker_open(&wo, w.engine, &w.worker, NULL), BT_OK);
+    char two[300];
+    snprintf(two, sizeof two, "%s; 127.0.0.1:1", bt_worker_address(w.worker));
+    uint32_t *tokens = prompt(300, 6);
+    for (int i = 0; i < 2; i++) {                   /* the second of two never was there */
+        server_side s = open_server(i == 0 ? bt_worker_address(w.worker) : two);
+        bt_prefill_report r;
+        bt_prefill_status st;
+        wait_state(&s, 0, BT_PREFILL_READY);
+        const int64_t t = give(&s, tokens, 300, BT_POLICY_FAIL, &r);
+        assert_true(t >= 0 && fake_wait(s.engine, t, 5000));
+        const fake_ticket *k = &s.engine->tickets[t];
+        assert_true(k->abandoned && !k->report.fallback);
+        assert_int_equal(k->status, i == 0 ? BT_E_CONTEXT : BT_E_LOST);
+        assert_non_null(strstr(k->report.reason, "room for 299 tokens"));
+        assert_non_null(strstr(k->report.reason, "has room for 100"));
+        assert_int_equal(give(&s, tokens, 300, BT_POLICY_FALLBACK, &r), -1);
+        assert_true(r.fallback);
+        assert_non_null(strstr(r.reason, "room for 299 tokens"));
+        bt_prefill_status_get(s.prefill, &st);
+        assert_int_equal(st.n_failed, 1);
+        assert_int_equal(st.n_fallbacks, 1);
+        close_server(&s);
+    }
+    free(tokens);
+    close_worker(&w);
 }
 
 static void second_worker_goes_on_where_the_first_stopped(void **state)
@@ -298,6 +335,17 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     assert_int_equal(k->report.retries, 1);
     assert_string_equal(k->report.worker, bt_worker_address(w[b].worker));
     assert_true(fake_rows_right(s.engine, t, tokens, 0, 599));
+    /* The answer tells of both: who was lost, why, and what they spent together. */
+    char want[200];
+    snprintf(want, sizeof want, "worker %s gave ", worker_status(&s, a).address);
+    assert_non_null(strstr(k->report.reason, want));
+    assert_non_null(strstr(k->report.reason, " of 599 tokens ("));
+    snprintf(want, sizeof want, "; worker %s did the rest", k->report.worker);
+    assert_non_null(strstr(k->report.reason, want));
+    assert_false(k->report.fallback);
+    /* 600 tokens are 38 chunks of 16 in 4 layers of 2 ms; of the lost one what it had told. */
+    assert_true(k->report.compute_ms >= 36 * 4 * 2);
+    assert_true(k->report.queue_ms + k->report.compute_ms <= k->report.total_ms);
     assert_true(worker_status(&s, a).n_partial_tokens >= 32);
     assert_true(worker_status(&s, b).n_tokens <= 599 - 32);
     free(tokens);
@@ -756,6 +804,7 @@ int main(void)
         cmocka_unit_test(server_starts_without_worker_and_uses_it_later),
         cmocka_unit_test(another_model_is_refused_by_field),
         cmocka_unit_test(worker_gone_midway_keeps_complete_chunks),
+        cmocka_unit_test(too_long_for_all_is_no_passing_failure),
         cmocka_unit_test(second_worker_goes_on_where_the_first_stopped),
         cmocka_unit_test(cancel_ends_both_sides_soon),
         cmocka_unit_test(failing_engine_is_an_error_of_the_prompt),

@@ -56,6 +56,27 @@ static void nobody_ready_is_said(void **state)
     assert_int_equal(choose(&q, &w, 0).worker, -1);
 }
 
+/* Of those that are away it is still known what they cost: where that is more than here, nothing
+ * was meant for them. */
+static void who_is_away_and_slow_is_not_missed(void **state)
+{
+    (void)state;
+    const bt_fit local = line(0, 1), slow = line(0, 2), fast = line(0, 0.5);
+    bt_router_worker w[2] = { { .compute = &slow }, { .ready = false } };
+    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+                             .here = { .step = &local } };
+    assert_false(choose(&q, w, 2).wanted_remote);
+    assert_non_null(strstr(reason, "about 500 ms here and 1000 ms"));
+    w[1].compute = &fast;
+    assert_true(choose(&q, w, 2).wanted_remote);
+    w[1].compute = &slow;
+    q.always = true;                                /* as the request wishes */
+    assert_true(choose(&q, w, 2).wanted_remote);
+    q.always = q.automatic = false;                 /* as the option says */
+    q.min_tokens = 100;
+    assert_true(choose(&q, w, 2).wanted_remote);
+}
+
 static void least_finish_time_by_tokens(void **state)
 {
     (void)state;
@@ -239,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_short_stays_and_long_goes),
         cmocka_unit_test(nobody_ready_is_said),
+        cmocka_unit_test(who_is_away_and_slow_is_not_missed),
         cmocka_unit_test(least_finish_time_by_tokens),
         cmocka_unit_test(a_new_worker_gets_its_first_prompt),
         cmocka_unit_test(the_mind_is_changed_past_a_margin),

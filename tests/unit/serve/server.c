@@ -403,6 +403,9 @@ static void an_early_failure_is_an_http_error_even_in_a_stream(void **state)
                  "server_error", "the fake engine failed");
     expect_error(http_post(port, "/v1/chat/completions", CHAT_BODY("")), 502, "server_error",
                  "the fake engine failed");
+    fake.fail_status = BT_E_CONTEXT;            /* would come again each time */
+    expect_error(http_post(port, "/v1/chat/completions", CHAT_BODY("")), 400,
+                 "prefill_too_long_error", "prefill_too_long: the fake engine failed");
 }
 
 static void a_late_failure_is_an_event(void **state)
