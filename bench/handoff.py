@@ -13,7 +13,9 @@ link is what was asked for; the round trip comes from tools/fault_proxy.py. Part
   cpu      CPU seconds of worker and server per GB pushed, plain and TLS
   gap      time between the tokens of four sequences while a long prompt is prefilled elsewhere
 
-Writes handoff.md, handoff.json and handoff.svg into --out. Without --full a quick subset.
+Writes handoff.md, handoff.json and handoff.svg into --out; models that it makes are gone at the end.
+Exit code 0; 1 with "error: ..." when a part failed, or where there can be no namespaces; 2 for wrong
+options. Without --full a quick subset.
 With --rate N the worker computes N tokens a second and no faster, so that figures do not hang on
 this machine's speed; that is how the model with recurrent layers is run.
 """
@@ -240,6 +242,12 @@ def gap(r, o, model):
 
 # ---- a pair that is there already ----
 
+def said(answer):
+    """The sentence of an error's answer, or all of it."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error.get("message", answer) if isinstance(error, dict) else answer
+
+
 class Given:
     """A server somewhere, with workers of its own: whatever machines and link there are."""
 
@@ -255,11 +263,16 @@ class Given:
             connection.request(method, path, json.dumps(body) if body else None, self.headers)
             response = connection.getresponse()
             answer = json.loads(response.read())
-        except OSError as problem:
-            raise net.Failed(f"http://{self.host}:{self.port}{path}: {problem}") from problem
+        except (OSError, http.client.HTTPException) as problem:
+            raise net.Failed(f"http://{self.host}:{self.port}{path}: "
+                             f"{getattr(problem, 'strerror', None) or problem}") from problem
+        except ValueError as problem:
+            raise net.Failed(f"http://{self.host}:{self.port}{path}: what answers there is no "
+                             "baton serve") from problem
         finally:
             connection.close()
-        net.check(response.status == 200, f"{path}: {response.status} {answer}")
+        net.check(response.status == 200, f"http://{self.host}:{self.port}{path}: "
+                  f"{response.status}: {said(answer)}")
         return answer
 
     def ask(self, n, seed, where):
@@ -272,15 +285,19 @@ class Given:
 def given(o):
     """Each prompt there and here; the link is what it is."""
     server = Given(o.server, o.api_key)
-    workers = server.request("GET", "/v1/prefill")["workers"]
-    net.check(any(w["state"] == "ready" for w in workers), f"no worker is ready: {workers}")
+    workers = server.request("GET", "/v1/prefill").get("workers") or []
+    why = "; ".join(f"{w['address']} is {w['state']}" + (f": {w['reason']}" if w["reason"] else "")
+                    for w in workers) or "it has none"
+    net.check(any(w["state"] == "ready" for w in workers), f"no worker of {o.server} is ready: "
+              f"{why}")
     rows, seed = [], int(time.time())
     for n in o.prompts:
         for _ in range(2):
             server.ask(n, seed := seed + 1, "remote")       # teaches both sides
         there = [server.ask(n, seed := seed + 1, "remote") for _ in range(o.repeat)]
         bad = [t for t in there if t["place"] != "remote"]
-        net.check(not bad, f"not prefilled there: {bad}")
+        net.check(not bad, f"a prompt of {n - 1} tokens was not prefilled there: "
+                  f"{bad and bad[0]['reason']}")
         middle = sorted(there, key=lambda t: t["first_token_ms"])[len(there) // 2]
         here = server.ask(n, seed := seed + 1, "local")
         workers = server.request("GET", "/v1/prefill")["workers"]
@@ -302,38 +319,72 @@ def given(o):
 
 # ---- all of it ----
 
-def numbers(text):
-    return [float(x) for x in text.split(",")]
+class Parser(argparse.ArgumentParser):
+    """Errors in the shape of all verbs."""
+
+    def error(self, message):
+        fail(f"{message}; baton bench --help lists the options", 2)
+
+
+def fail(text, code=1):
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def numbers(p, option, text, kind, low, high, n_max=100):
+    """Those of a list with commas, each once; None where the option is not given."""
+    if text is None:
+        return None
+    try:
+        found = [kind(x) for x in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(low <= x <= high for x in found) or len(found) > n_max:
+        what = "whole number" if kind is int else "number"
+        what = f"a {what}" if n_max == 1 else f"{what}s, with commas between,"
+        p.error(f"{option} is '{text:.60}', but must be {what} from {low:.10g} to {high:.10g}")
+    return list(dict.fromkeys(found))
+
+
+def number(*arguments):
+    found = numbers(*arguments, n_max=1)
+    return found and found[0]
 
 
 def parse():
-    p = argparse.ArgumentParser(description=__doc__, prog="baton bench handoff",
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = Parser(description=__doc__, prog="baton bench handoff", allow_abbrev=False,
+               formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--baton", default=str(ROOT / "build" / "release" / "baton"))
     p.add_argument("-m", "--model", help="dense model (default: SmolLM2 from the cache, else a "
                    "random one that is cheap to compute)")
-    p.add_argument("--rate", type=float, default=0, help="tokens a second of the dense model's "
-                   "worker at most (default: as fast as it goes)")
+    p.add_argument("--rate", help="tokens a second of the dense model's worker at most (default: "
+                   "as fast as it goes)")
     p.add_argument("--full", action="store_true", help="all of the table")
-    p.add_argument("--part", type=lambda t: t.split(","),
-                   help="only these: table, hybrid, goodput, cpu, gap")
-    p.add_argument("--r", dest="ratios", type=numbers)
-    p.add_argument("--round-trips", type=numbers, help="ms")
-    p.add_argument("--prompts", type=lambda t: [int(x) + 1 for x in t.split(",")],
-                   help="tokens that are handed over")
-    p.add_argument("--repeat", type=int, help="prompts per cell; half as many of long ones")
+    p.add_argument("--part", help=f"only these: {', '.join(PARTS)}")
+    p.add_argument("--r", help="load ratios")
+    p.add_argument("--round-trips", help="ms")
+    p.add_argument("--prompts", help="tokens that are handed over")
+    p.add_argument("--repeat", help="prompts per cell; half as many of long ones")
     p.add_argument("--server", metavar="HOST:PORT", help="measure this server and its workers as "
                    "they are; nothing is started or shaped")
     p.add_argument("--api-key", default=os.environ.get("BATON_API_KEY"), help="of that server")
-    p.add_argument("--out", default=None, help="folder (default: bench-handoff-DATE here)")
+    p.add_argument("--out", help="folder (default: bench-handoff-DATE here)")
     o = p.parse_args()
-    o.ratios = o.ratios or ([0.1, 0.5, 1, 2, 5] if o.full else [0.5, 2])
-    o.round_trips = o.round_trips or ([0.2, 2, 20] if o.full else [2])
-    o.prompts = o.prompts or ([513, 2049, 8193] if o.full else [513, 2049])
-    o.repeat = o.repeat or (3 if o.full else 1)
-    o.part = o.part or PARTS
+    o.ratios = (numbers(p, "--r", o.r, float, 0.001, 1000) or
+                ([0.1, 0.5, 1, 2, 5] if o.full else [0.5, 2]))
+    o.round_trips = (numbers(p, "--round-trips", o.round_trips, float, 0, 10000) or
+                     ([0.2, 2, 20] if o.full else [2]))
+    o.prompts = [n + 1 for n in numbers(p, "--prompts", o.prompts, int, 1, 1000000) or
+                 ([512, 2048, 8192] if o.full else [512, 2048])]
+    o.repeat = number(p, "--repeat", o.repeat, int, 1, 1000) or (3 if o.full else 1)
+    o.rate = number(p, "--rate", o.rate, float, 1, 1e9) or 0
+    o.part = PARTS if o.part is None else o.part.split(",")
     if set(o.part) - set(PARTS):
-        p.error(f"--part: {', '.join(o.part)}; there are {', '.join(PARTS)}")
+        p.error(f"--part is '{','.join(o.part):.60}', but must be some of {', '.join(PARTS)}, with commas between")
+    if o.server is not None:
+        host, colon, port = o.server.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            p.error(f"--server is '{o.server:.60}', but must be HOST:PORT")
     o.out = pathlib.Path(o.out or f"bench-handoff-{datetime.date.today()}")
     return o
 
@@ -349,19 +400,13 @@ def facts(o):
 
 def finish(found, o):
     found["load_after"] = os.getloadavg()
-    handoff_report.write(found, o.out)
-    plot = ", handoff.svg" if found["table"] else ""
-    return f"wrote {o.out}/handoff.md and handoff.json{plot}"
+    plot = handoff_report.write(found, o.out)
+    return f"wrote {o.out}/handoff.md and handoff.json{', handoff.svg' if plot else ''}"
 
 
-def main():
-    o = parse()
-    o.out.mkdir(parents=True, exist_ok=True)
-    found = facts(o)
-    if o.server:
-        found["given"] = given(o)
-        return finish(found, o)
-    many_rows = shaped.make_model(str(o.out))
+def shaped_links(o, found):
+    """All parts in turn; what fails leaves the others worth having."""
+    many_rows = shaped.make_model(net._folder)      # gone at the end
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     real = net.find_models(str(cache / "baton"), net.REAL[:1])
     dense = o.model or next(iter(real.values()), many_rows)
@@ -372,24 +417,55 @@ def main():
         pass
     parts = {
         "table": lambda r: table(r, o, "dense", dense, o.rate),
-        "hybrid": lambda r: table(r, o, "hybrid", shaped.make_model(str(o.out), "many-states"),
+        "hybrid": lambda r: table(r, o, "hybrid", shaped.make_model(net._folder, "many-states"),
                                   shaped.RATE),
         "goodput": lambda r: goodput(r, o, many_rows),
         "cpu": lambda r: cpu(r, o, many_rows),
         "gap": lambda r: gap(r, o, dense),
     }
-    with rig.rig_or_skip(mtu=shaped.MTU) as r:
+    with rig.Rig(mtu=shaped.MTU) as r:
         for name in o.part:
             try:
                 found["table" if name == "hybrid" else name] += parts[name](r)
-            except net.Failed as problem:           # the other parts are worth having
+            except (net.Failed, rig.NotAllowed, OSError) as problem:
                 found["failed"].append(f"{name}: {problem}")
-                print(f"FAILED: {name}: {problem}", flush=True)
+                print(f"{name}: not measured", flush=True)
             r.set_rate(None)
             finish(found, o)
+
+
+def measure(o):
+    new = not o.out.exists()
+    o.out.mkdir(parents=True, exist_ok=True)        # before an hour is spent
+    found = facts(o)
+    try:
+        if o.server:
+            found["given"] = given(o)
+        else:
+            shaped_links(o, found)
+    finally:
+        if new and not any(o.out.iterdir()):
+            o.out.rmdir()
+    print(finish(found, o), flush=True)
     net.check(not found["failed"], "; ".join(found["failed"]))
-    return finish(found, o)
+
+
+def main():
+    o = parse()
+    try:
+        measure(o)
+    except rig.NotAllowed as problem:
+        fail(f"no shaped links: {problem}; --server HOST:PORT measures a pair that is there")
+    except net.Failed as problem:
+        net.show_logs()
+        fail(problem)
+    except OSError as problem:
+        fail(f"'{problem.filename}': {problem.strerror}" if problem.filename else problem)
+    except subprocess.SubprocessError as problem:
+        fail(problem)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    main()

@@ -2,7 +2,7 @@
 import json
 
 WIDTH, HEIGHT, LEFT, TOP = 360, 260, 60, 50
-COLOURS = {"push": "#1668b0", "bulk": "#c2571a", "floor": "#888888"}
+COLOURS = {"push": "#1668b0", "bulk": "#c2571a", "local": "#c2571a", "floor": "#888888"}
 
 
 # ---- Markdown ----
@@ -68,7 +68,8 @@ def markdown(found):
         return "\n".join(["# Handoff between two machines as they are", "",
                           f"Worker {found['given'][0]['worker']}; measured by "
                           f"{found['program']}.", "",
-                          *given_lines(found["given"]), ""])
+                          *given_lines(found["given"]), "",
+                          "![first token over prompts](handoff.svg)", ""])
     lines = ["# Handoff on shaped links", "",
              f"{found['program']}; {found['machine']}; load average "
              f"{found['load_before'][0]:.1f} before, {found['load_after'][0]:.1f} after. Worker "
@@ -76,7 +77,7 @@ def markdown(found):
              + (f" at {found['rate']:g} tokens/s" if found["rate"] else "")
              + "; hybrid: random weights, 12 recurrent layers of 16, at 1000 tokens/s. Written by "
              "`baton bench handoff" + (" --full" if found["full"] else "") + "`.", ""]
-    lines += [f"FAILED: {problem}\n" for problem in found["failed"]]
+    lines += [f"Not measured: {problem}\n" for problem in found["failed"]]
     if found["table"]:
         lines += ["## Time to the first token", ""]
         lines += [*verdict_lines(found["table"]), "", *table_lines(found["table"]), ""]
@@ -98,67 +99,97 @@ def markdown(found):
     return "\n".join(lines)
 
 
-# ---- the plot: one panel per model and prompt, first token over r ----
+# ---- the plot: time to the first token, in panels ----
 
 def place(values, low, high, begin, end):
     return [begin + (v - low) / (high - low or 1) * (end - begin) for v in values]
 
 
-def panel(rows, model, tokens, x0, y0):
-    trips = sorted({r["round_trip_ms"] for r in rows if r["order"] == "push"})
-    trip = trips[len(trips) // 2]
-    rows = [r for r in rows if r["model"] == model and r["tokens"] == tokens
-            and r["round_trip_ms"] == trip]
-    ratios = sorted({r["ratio"] for r in rows})
-    top = 1.1 * max(r["first_token_ms"] for r in rows)
-    at = dict(zip(ratios, place(range(len(ratios)), 0, max(1, len(ratios) - 1), x0 + LEFT,
-                                x0 + WIDTH - 20)))
+def panel(title, labels, lines, x0, y0):
+    """lines: name to a list of (index of the label, ms)."""
+    top = 1.1 * max(ms for points in lines.values() for _, ms in points)
+    at = place(range(len(labels)), 0, max(1, len(labels) - 1), x0 + LEFT, x0 + WIDTH - 20)
     bottom = y0 + HEIGHT - 40
 
     def y(ms):
         return bottom - ms / top * (HEIGHT - TOP - 40)
 
-    yield f'<text x="{x0 + LEFT}" y="{y0 + 24}" font-weight="bold">{model}, {tokens} tokens, ' \
-          f'round trip {trip:g} ms</text>'
+    yield f'<text x="{x0 + LEFT}" y="{y0 + 24}" font-weight="bold">{title}</text>'
     for i in range(5):
         ms = top * i / 4
         yield f'<line x1="{x0 + LEFT}" x2="{x0 + WIDTH - 20}" y1="{y(ms):.1f}" y2="{y(ms):.1f}" ' \
               f'stroke="#ddd"/><text x="{x0 + LEFT - 6}" y="{y(ms) + 4:.1f}" text-anchor="end">' \
-              f'{ms / 1000:.1f} s</text>'
-    for ratio, x in at.items():
-        yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">r {ratio:g}</text>'
-    for name, field, order in (("floor", "floor_ms", "push"), ("bulk", "first_token_ms", "bulk"),
-                               ("push", "first_token_ms", "push")):
-        points = sorted((r["ratio"], r[field]) for r in rows if r["order"] == order)
+              f'{ms / 1000:.2g} s</text>'
+    for label, x in zip(labels, at):
+        yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>'
+    for name, points in lines.items():
         if points:
-            line = " ".join(f"{at[a]:.1f},{y(b):.1f}" for a, b in points)
+            line = " ".join(f"{at[i]:.1f},{y(ms):.1f}" for i, ms in points)
             dash = ' stroke-dasharray="5 4"' if name == "floor" else ""
             yield f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" ' \
                   f'stroke-width="2"{dash}/>'
-            yield "".join(f'<circle cx="{at[a]:.1f}" cy="{y(b):.1f}" r="3" fill="{COLOURS[name]}"/>'
-                          for a, b in points if name != "floor")
+            yield "".join(f'<circle cx="{at[i]:.1f}" cy="{y(ms):.1f}" r="3" '
+                          f'fill="{COLOURS[name]}"/>' for i, ms in points if name != "floor")
 
 
-def svg(rows):
-    panels = sorted({(r["model"], r["tokens"]) for r in rows})
+def table_panel(rows, model, tokens, x0, y0):
+    """One model and prompt over r, at the middle round trip."""
+    trips = sorted({r["round_trip_ms"] for r in rows if r["order"] == "push"})
+    trip = trips[len(trips) // 2]
+    rows = [r for r in rows if r["model"] == model and r["tokens"] == tokens
+            and r["round_trip_ms"] == trip]
+    ratios = sorted({r["ratio"] for r in rows})
+    lines = {name: sorted((ratios.index(r["ratio"]), r[field]) for r in rows if r["order"] == order)
+             for name, field, order in (("floor", "floor_ms", "push"),
+                                        ("bulk", "first_token_ms", "bulk"),
+                                        ("push", "first_token_ms", "push"))}
+    return panel(f"{model}, {tokens} tokens, round trip {trip:g} ms",
+                 [f"r {ratio:g}" for ratio in ratios], lines, x0, y0)
+
+
+def given_panel(rows, x0, y0):
+    rows = sorted(rows, key=lambda g: g["tokens"])
+    lines = {name: [(i, g[field]) for i, g in enumerate(rows)]
+             for name, field in (("local", "local_ms"), ("push", "first_token_ms"))}
+    return panel("this server and its worker", [f"{g['tokens']} tokens" for g in rows], lines, x0,
+                 y0)
+
+
+def drawing(panels, legend):
     columns = min(3, len(panels))
     height = (len(panels) + columns - 1) // columns * HEIGHT + 40
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * WIDTH}" height="{height}" '
+    width = max(columns * WIDTH, LEFT + sum(30 + 8 * len(words) for _, words in legend))
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" '
            f'fill="white"/>']
-    for i, (model, tokens) in enumerate(panels):
-        out += panel(rows, model, tokens, i % columns * WIDTH, i // columns * HEIGHT)
+    for i, draw in enumerate(panels):
+        out += draw(i % columns * WIDTH, i // columns * HEIGHT)
     x = LEFT
-    for name, words in (("push", "time to the first token, pushed"), ("bulk", "all at the end"),
-                        ("floor", "floor")):
+    for name, words in legend:
         out.append(f'<rect x="{x}" y="{height - 26}" width="14" height="4" fill="{COLOURS[name]}"/>'
                    f'<text x="{x + 20}" y="{height - 20}">{words}</text>')
         x += 30 + 8 * len(words)
     return "\n".join(out + ["</svg>", ""])
 
 
+def svg(found):
+    """None where nothing was measured that has a plot."""
+    if found["given"]:
+        return drawing([lambda x, y: given_panel(found["given"], x, y)],
+                       (("push", "first token, prefilled there"), ("local", "prefilled here")))
+    rows = found["table"]
+    cells = sorted({(r["model"], r["tokens"]) for r in rows})
+    return rows and drawing([lambda x, y, cell=cell: table_panel(rows, *cell, x, y)
+                             for cell in cells],
+                            (("push", "time to the first token, pushed"),
+                             ("bulk", "all at the end"), ("floor", "floor")))
+
+
 def write(found, folder):
+    """Whether there is a plot."""
     (folder / "handoff.json").write_text(json.dumps(found, indent=1) + "\n")
     (folder / "handoff.md").write_text(markdown(found))
-    if found["table"]:
-        (folder / "handoff.svg").write_text(svg(found["table"]))
+    plot = svg(found)
+    if plot:
+        (folder / "handoff.svg").write_text(plot)
+    return bool(plot)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/verbs.h"
+#include "cli/setup.h"
 
 #ifndef BATON_BENCH_DIR
 #define BATON_BENCH_DIR "bench"
@@ -72,12 +72,29 @@ static void add(command *c, const char *name, const char *value)
     }
 }
 
+/* What each way of measuring cannot use. */
+static int refuse_idle(const options *o)
+{
+    static const char *const of_a_pair[] = { "-m", "--part", "--r", "--round-trips", "--rate",
+                                             NULL };
+    static const char *const of_a_server[] = { "--api-key", NULL };
+    return o->server ? bt_cli_refuse_idle(of_a_pair, "with --server: that pair is as it is")
+                     : bt_cli_refuse_idle(of_a_server, "without --server HOST:PORT");
+}
+
 static int run(const void *given, int n_rest, char **rest)
 {
     const options *o = given;
     char script[1024], self[1024];
     if (n_rest != 1 || strcmp(rest[0], "handoff") != 0) {
         return bt_cli_usage_error("baton bench measures one thing so far: baton bench handoff");
+    }
+    const int idle = refuse_idle(o);
+    if (idle != 0) {
+        return idle;
+    }
+    if (o->model && !o->server && !bt_setup_check(&(bt_setup_options){ .model = o->model })) {
+        return 1;
     }
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) {
@@ -86,8 +103,9 @@ static int run(const void *given, int n_rest, char **rest)
     self[n] = '\0';
     if (snprintf(script, sizeof script, "%s/handoff.py", o->folder) >= (int)sizeof script ||
         access(script, R_OK) != 0) {
-        return bt_cli_say_error("%s cannot be read (%s): name the folder bench of the source tree "
-                                "by --bench-dir", script, strerror(errno));
+        return bt_cli_say_error("'%s' has no handoff.py that can be read (%s): name the folder "
+                                "bench of the source tree by --bench-dir", o->folder,
+                                strerror(errno));
     }
     command c = { .words = { o->python, script }, .n = 2 };
     add(&c, "--baton", self);
@@ -108,7 +126,7 @@ static int run(const void *given, int n_rest, char **rest)
     memcpy(argv, c.words, c.n * sizeof *argv);     /* exec does not write to them */
     argv[c.n] = NULL;
     execvp(argv[0], argv);
-    return bt_cli_say_error("%s cannot be started: %s", o->python, strerror(errno));
+    return bt_cli_say_error("'%s' cannot be started: %s", o->python, strerror(errno));
 }
 
 const bt_verb bt_verb_bench = {

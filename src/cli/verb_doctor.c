@@ -275,7 +275,7 @@ static int run(const void *given, int n_rest, char **rest)
     }
     static const char *const of_model[] = { "-ctk", "-ctv", "-t", "-tb", "--no-repack",
                                             "--trace-ops", "--check-ops", NULL };
-    const int idle = o->setup.model ? 0 : bt_cli_refuse_idle(of_model, "-m FILE to compare");
+    const int idle = o->setup.model ? 0 : bt_cli_refuse_idle(of_model, "without -m FILE");
     if (idle != 0) {
         return idle;
     }

@@ -142,12 +142,12 @@ const char *bt_cli_set_by(const char *option)
     return s ? s->by : option;
 }
 
-int bt_cli_refuse_idle(const char *const *options, const char *partner)
+int bt_cli_refuse_idle(const char *const *options, const char *why)
 {
     for (; *options; options++) {
         const setting *s = find_setting(*options);
         if (s && !s->environment) {
-            return bt_cli_usage_error("%s does nothing without %s", s->by, partner);
+            return bt_cli_usage_error("%s does nothing %s", s->by, why);
         }
     }
     return 0;

@@ -58,10 +58,10 @@ int bt_verb_main(const bt_verb *verb, int argc, char **argv);
  * written on the command line, or the variable, "BATON_CACHE_TYPE_K". Not set: the name asked for.
  * Static; of the verb that runs. */
 const char *bt_cli_set_by(const char *option);
-/* Options on the command line that do nothing, since `partner` (words) is missing: a usage error
- * that names the first of `options` (NULL-ended) and the partner, and its exit code; else 0. A
- * variable is meant for whatever verb can use it, so it may lie idle. */
-int bt_cli_refuse_idle(const char *const *options, const char *partner);
+/* Options on the command line that do nothing, for the lack of another or beside another: a usage
+ * error that names the first of `options` (NULL-ended) with `why` ("without -m FILE"), and its exit
+ * code; else 0. A variable is meant for whatever verb can use it, so it may lie idle. */
+int bt_cli_refuse_idle(const char *const *options, const char *why);
 
 /* "error: SENTENCE" on standard error; returns 1, so that `return bt_cli_say_error(...)` reads
  * well. A quoted value in it that came from a variable is followed by the variable's name. */

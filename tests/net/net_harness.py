@@ -280,6 +280,12 @@ def find_models(folder, names):
     return found
 
 
+def show_logs():
+    for child in _children[-6:]:
+        lines = child.text().splitlines()[-12:]
+        print(f"--- {' '.join(child.command[1:])}\n" + "\n".join(lines), flush=True)
+
+
 def run(main):
     """Runs main(); shows the end of all logs when it fails."""
     begin = time.monotonic()
@@ -288,9 +294,7 @@ def run(main):
         return 0
     except Failed as problem:
         print(f"FAILED: {problem}", flush=True)
-        for child in _children[-6:]:
-            lines = child.text().splitlines()[-12:]
-            print(f"--- {' '.join(child.command[1:])}\n" + "\n".join(lines), flush=True)
+        show_logs()
         return 1
 
 
