@@ -3,20 +3,17 @@
  * Prints on standard output "listening on http://HOST:PORT" as soon as clients can connect (they
  * are told that the model is loading), then the values in force, then "ready". SIGTERM or SIGINT:
  * no new requests, those in work are finished or, after a while, cancelled; exit 0. A second signal
- * cancels them at once. */
-#include <errno.h>
-#include <poll.h>
+ * cancels them at once. While the model is loaded the first one is the end, exit 0. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "cli/answering.h"
+#include "cli/news.h"
 #include "cli/notify.h"
 #include "cli/workers_file.h"
 #include "handoff/worker.h"
@@ -89,56 +86,6 @@ static const bt_option own_prefill_table[] = {
       AT(prefill_listen), "prefill for other servers too, with half of --parallel", false },
     { 0 }
 };
-
-/* ---- signals: through a pipe, so that one place waits ---- */
-
-static int signal_pipe[2] = { -1, -1 };
-
-enum { STOP = 's', LOADED = 'l', FAILED = 'f' };
-
-static void tell(char what)
-{
-    const int saved = errno;
-    if (write(signal_pipe[1], &what, 1) < 0) {
-        /* A full pipe has more in it than anybody needs. */
-    }
-    errno = saved;
-}
-
-static void on_signal(int number)
-{
-    (void)number;
-    tell(STOP);
-}
-
-static bool catch_signals(void)
-{
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    (void)sigemptyset(&action.sa_mask);
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    return pipe(signal_pipe) == 0 && sigaction(SIGTERM, &action, NULL) == 0 &&
-           sigaction(SIGINT, &action, NULL) == 0;
-}
-
-static bool has_news(int timeout_ms)
-{
-    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
-    return poll(&p, 1, timeout_ms) > 0;
-}
-
-/* Waits for the next one in poll(), which comes back for a signal; a read would go on waiting. */
-static char next_news(void)
-{
-    char byte = 0;
-    ssize_t n;
-    do {
-        n = has_news(-1) ? read(signal_pipe[0], &byte, 1) : -1;
-    } while (n < 0);
-    BT_ASSERT(n == 1);
-    return byte;
-}
 
 /* ---- what is loaded ---- */
 
@@ -293,9 +240,8 @@ static void print_values(const state *s)
 static void *load(void *context)
 {
     state *s = context;
-    const double begun = bt_clock_ms();
     if (!open_all(s)) {
-        tell(FAILED);
+        bt_news_tell(BT_NEWS_FAILED);
         return NULL;
     }
     /* A model that cannot chat can still complete; the sentence is told to whoever chats. */
@@ -312,12 +258,7 @@ static void *load(void *context)
         .model_path = s->with.setup.path, .file_type = file_type_name(s->with.setup.file),
     };
     bt_server_set_ready(s->server, &serving);
-    print_values(s);
-    bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_server_address(s->server));
-    printf("ready on http://%s after %.1f s\n", bt_server_address(s->server),
-           (bt_clock_ms() - begun) / 1e3);
-    (void)fflush(stdout);
-    tell(LOADED);
+    bt_news_tell(BT_NEWS_DONE);
     return NULL;
 }
 
@@ -338,7 +279,7 @@ static void *stop_server(void *context)
     while (s->worker && bt_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
         bt_clock_sleep_ms(10);
     }
-    tell(LOADED);
+    bt_news_tell(BT_NEWS_DONE);
     return NULL;
 }
 
@@ -356,15 +297,48 @@ static void stop(state *s)
         bt_server_stop(s->server, 0);
         return;
     }
-    if (next_news() == STOP) {
+    if (bt_news_next(-1) == BT_NEWS_STOP) {
         bt_server_hurry(s->server);
     }
     pthread_join(thread, NULL);
 }
 
+/* Until the first signal. */
+static void attend(state *s)
+{
+    bt_news news;
+    do {
+        news = bt_news_next(s->file.path ? LOOK_AT_FILE_MS : -1);
+        if (news == BT_NEWS_NONE && bt_workers_file_changed(&s->file)) {
+            reread_workers(s);
+        }
+    } while (news == BT_NEWS_NONE);
+}
+
+/* Loading cannot be interrupted; nothing of it outlives the process. */
+static void stop_while_loading(state *s)
+{
+    bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
+    printf("stopping: the model was still being loaded\n");
+    (void)fflush(stdout);
+    bt_server_stop(s->server, 0);
+    _exit(0);
+}
+
+/* Here and not by the loader, so that nobody is told READY after STOPPING. */
+static void say_ready(const state *s, double begun_ms)
+{
+    print_values(s);
+    bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_server_address(s->server));
+    printf("ready on http://%s after %.1f s\n", bt_server_address(s->server),
+           (bt_clock_ms() - begun_ms) / 1e3);
+    (void)fflush(stdout);
+}
+
 static int serve(state *s)
 {
     pthread_t loader;
+    const double begun = bt_clock_ms();
     bt_error err = { 0 };
     const options *o = s->o;
     const bt_server_options server = {
@@ -374,11 +348,8 @@ static int serve(state *s)
         .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->common.sampling,
         .n_predict = o->n_predict, .policy = s->with.policy, .queue_wait_s = o->queue_wait_s,
     };
-    if (!bt_setup_check(&o->common.setup)) {
+    if (!bt_news_open(false) || !bt_setup_check(&o->common.setup)) {
         return 1;
-    }
-    if (!catch_signals()) {
-        return bt_cli_say_error("no pipe for signals: %s", strerror(errno));
     }
     if (bt_server_start(&server, &s->server, &err) != BT_OK) {
         return bt_cli_say_error("%s", err.text);
@@ -394,27 +365,21 @@ static int serve(state *s)
         bt_server_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");
     }
-    char news = next_news();
-    if (news == STOP) {
-        /* Loading cannot be interrupted; nothing of it outlives the process. */
-        bt_server_stop(s->server, 0);
-        _exit(0);
+    const bt_news news = bt_news_next(-1);
+    if (news == BT_NEWS_STOP) {
+        stop_while_loading(s);
     }
     pthread_join(loader, NULL);
-    if (news == LOADED) {
-        while (s->file.path && !has_news(LOOK_AT_FILE_MS)) {
-            if (bt_workers_file_changed(&s->file)) {
-                reread_workers(s);
-            }
-        }
-        next_news();
+    if (news == BT_NEWS_DONE) {
+        say_ready(s, begun);
+        attend(s);
         stop(s);
     } else {
         bt_server_stop(s->server, 0);
     }
     unload(s);
     bt_server_destroy(s->server);
-    return news == LOADED ? 0 : 1;
+    return news == BT_NEWS_DONE ? 0 : 1;
 }
 
 /* ---- options ---- */

@@ -1,18 +1,16 @@
 /* baton worker - prefills for one or many servers and pushes the K and V rows.
  *
  * Prints "listening on HOST:PORT" on standard output when it is ready. SIGTERM or SIGINT: no new
- * prompts, those in work are finished, exit 0; a second signal gives them up. SIGUSR1: one line of
- * JSON with its counters. */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
+ * prompts, those in work are finished, exit 0; a second signal gives them up. while the model
+ * is loaded the first is the end, exit 0. SIGUSR1: one line of JSON with its counters. */
+#include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cli/news.h"
 #include "cli/notify.h"
 #include "cli/setup.h"
 #include "handoff/worker.h"
@@ -88,50 +86,6 @@ static const bt_option table[] = {
     { 0 }
 };
 
-/* ---- signals: through a pipe, so that one place waits ---- */
-
-static int signal_pipe[2] = { -1, -1 };
-
-static void on_signal(int number)
-{
-    const int saved = errno;
-    const char byte = number == SIGUSR1 ? 'u' : 's';
-    if (write(signal_pipe[1], &byte, 1) < 0) {
-        /* A full pipe has more signals in it than anybody needs. */
-    }
-    errno = saved;
-}
-
-static bool catch_signals(void)
-{
-    static const int numbers[] = { SIGTERM, SIGINT, SIGUSR1 };
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    (void)sigemptyset(&action.sa_mask);
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    if (pipe(signal_pipe) != 0) {
-        return false;
-    }
-    for (size_t i = 0; i < BT_LEN(numbers); i++) {
-        if (sigaction(numbers[i], &action, NULL) != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The next signal's letter; 0 after timeout_ms (-1: never). */
-static char next_signal(int timeout_ms)
-{
-    struct pollfd p = { .fd = signal_pipe[0], .events = POLLIN };
-    char byte = 0;
-    if (poll(&p, 1, timeout_ms) > 0 && read(signal_pipe[0], &byte, 1) == 1) {
-        return byte;
-    }
-    return 0;
-}
-
 /* ---- engine ---- */
 
 static uint32_t context_of(const options *o, const bt_model_config *c)
@@ -185,10 +139,10 @@ static void print_status(const bt_worker *w, const bt_engine *e)
 
 static void serve(const options *o, bt_worker *w, const bt_engine *e)
 {
-    char signal = 0;
-    while (signal != 's') {
-        signal = next_signal(-1);
-        if (signal == 'u') {
+    bt_news news = BT_NEWS_NONE;
+    while (news != BT_NEWS_STOP) {
+        news = bt_news_next(-1);
+        if (news == BT_NEWS_COUNTERS) {
             print_status(w, e);
         }
     }
@@ -198,17 +152,28 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
     bt_status s = BT_E_TIMEOUT;
     do {
         s = bt_worker_drain(w, 0);
-        signal = s == BT_OK ? 0 : next_signal(20);
-        if (signal == 'u') {
+        news = s == BT_OK ? BT_NEWS_NONE : bt_news_next(20);
+        if (news == BT_NEWS_COUNTERS) {
             print_status(w, e);
         }
-    } while (s != BT_OK && signal != 's' && bt_clock_ms() < until);
+    } while (s != BT_OK && news != BT_NEWS_STOP && bt_clock_ms() < until);
     bt_log(BT_LOG_INFO, "worker ends, prompts in work %s", s == BT_OK ? "finished" : "given up");
 }
 
-static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_type type_v)
+/* ---- loading ---- */
+
+typedef struct {
+    const options    *o;
+    bt_type           type_k, type_v;
+    bt_setup          setup;
+    bt_engine_options eo;
+    bt_engine        *engine;
+    bt_worker        *worker;
+} state;
+
+static bool open_all(state *s)
 {
-    const bt_engine_options eo = engine_options(o, s, type_k, type_v);
+    const options *o = s->o;
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
         .share_cache = o->share_cache,
@@ -220,48 +185,76 @@ static int run_worker(const options *o, const bt_setup *s, bt_type type_k, bt_ty
                                                               : UINT32_MAX },
     };
     bt_error err = { 0 };
-    bt_engine *engine = NULL;
-    bt_worker *worker = NULL;
-    int code = 1;
-    if (!catch_signals()) {
-        bt_cli_say_error("no pipe for signals: %s", strerror(errno));
-    } else if (bt_engine_create(&eo, &engine, &err) != BT_OK ||
-               bt_worker_open(&wo, engine, &worker, &err) != BT_OK) {
-        bt_cli_say_error("%s", err.text);
-    } else {
-        const bt_model_config *c = bt_model_config_of(s->model);
-        printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
-               c->name[0] ? c->name : "unnamed model", c->architecture, eo.n_ctx, o->n_prefill,
-               eo.n_prefill_chunk, o->type_k, o->type_v);
-        printf("listening on %s\n", bt_worker_address(worker));
-        (void)fflush(stdout);
-        bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_worker_address(worker));
-        serve(o, worker, engine);
-        code = 0;
+    if (!bt_setup_open(&o->setup, false, &s->setup)) {
+        return false;
     }
-    bt_worker_close(worker);
-    bt_engine_destroy(engine);
-    return code;
+    s->eo = engine_options(o, &s->setup, s->type_k, s->type_v);
+    if (bt_engine_create(&s->eo, &s->engine, &err) != BT_OK ||
+        bt_worker_open(&wo, s->engine, &s->worker, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    return true;
+}
+
+/* On its own thread, so that signals are heard meanwhile. */
+static void *load(void *context)
+{
+    bt_news_tell(open_all(context) ? BT_NEWS_DONE : BT_NEWS_FAILED);
+    return NULL;
+}
+
+static void say_ready(const state *s)
+{
+    const bt_model_config *c = bt_model_config_of(s->setup.model);
+    printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
+           c->name[0] ? c->name : "unnamed model", c->architecture, s->eo.n_ctx, s->o->n_prefill,
+           s->eo.n_prefill_chunk, s->o->type_k, s->o->type_v);
+    printf("listening on %s\n", bt_worker_address(s->worker));
+    (void)fflush(stdout);
+    bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_worker_address(s->worker));
+}
+
+static int work(state *s)
+{
+    pthread_t loader;
+    bt_news news;
+    bt_cli_notify("STATUS=loading the model");
+    if (pthread_create(&loader, NULL, load, s) != 0) {
+        return bt_cli_say_error("no thread to load the model");
+    }
+    do {
+        news = bt_news_next(-1);
+    } while (news == BT_NEWS_COUNTERS);         /* all of them are 0 */
+    if (news == BT_NEWS_STOP) {
+        /* Loading cannot be interrupted; nothing of it outlives the process. */
+        bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
+        bt_log(BT_LOG_INFO, "worker ends, the model was still being loaded");
+        _exit(0);
+    }
+    pthread_join(loader, NULL);
+    if (news == BT_NEWS_DONE) {
+        say_ready(s);
+        serve(s->o, s->worker, s->engine);
+    }
+    bt_worker_close(s->worker);
+    bt_engine_destroy(s->engine);
+    bt_setup_close(&s->setup);
+    return news == BT_NEWS_DONE ? 0 : 1;
 }
 
 static int run(const void *given, int n_rest, char **rest)
 {
     const options *o = given;
-    bt_type type_k, type_v;
-    bt_setup setup;
+    state s = { .o = o };
     if (n_rest > 0) {
         return bt_cli_usage_error("'%s': baton worker takes options only", rest[0]);
     }
-    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
-        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
+    if (!bt_setup_cache_type(o->type_k, "-ctk", &s.type_k) ||
+        !bt_setup_cache_type(o->type_v, "-ctv", &s.type_v)) {
         return 2;
     }
-    if (!bt_setup_open(&o->setup, false, &setup)) {
-        return 1;
-    }
-    const int code = run_worker(o, &setup, type_k, type_v);
-    bt_setup_close(&setup);
-    return code;
+    return bt_news_open(true) ? work(&s) : 1;
 }
 
 const bt_verb bt_verb_worker = {

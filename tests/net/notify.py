@@ -9,8 +9,10 @@ import http.client
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 
 import net_harness as net
 
@@ -78,6 +80,36 @@ def one_server(o, model, name):
     check_order(manager)
 
 
+def while_loading(o, model, verb, options):
+    """SIGTERM as soon as it says that it loads: STOPPING, no READY after it, exit 0 at once. Loading
+    may be over first; once in twenty it has to be caught."""
+    caught = False
+    for i in range(20):
+        name = os.path.join(net._folder, f"notify-loading-{verb}-{i}")
+        manager = Manager(name)
+        environment = dict(os.environ, NOTIFY_SOCKET=name)
+        child = subprocess.Popen([o.baton, verb, "-m", model, "-t", "1", *options],
+                                 env=environment, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+        manager.wait("STATUS=loading the model")
+        begin = time.monotonic()
+        child.send_signal(signal.SIGTERM)
+        said = child.communicate(timeout=30)[0]
+        seconds = time.monotonic() - begin
+        net.check(child.returncode == 0, f"{verb}: exit {child.returncode}: {said}")
+        manager.wait("STOPPING=1")
+        lines = manager.lines()
+        net.check(lines.count("STOPPING=1") == 1 and
+                  "READY=1" not in lines[lines.index("STOPPING=1"):], f"{manager.told}")
+        net.check("Sanitizer" not in said, said)
+        if "READY=1" not in lines:
+            net.check("still being loaded" in said, said)
+            caught = True
+            break
+    net.check(caught, f"{verb}: never met while loading; the last time took {seconds:.3f} s")
+    return seconds
+
+
 def nobody_listens(o, model):
     for name in ("/nowhere/socket", "@baton-nobody-there", "nonsense", "@", "/" + "x" * 200):
         worker = with_manager(name, lambda: net.Worker(o.baton, model, "-c", 512))
@@ -96,7 +128,10 @@ def main():
     if sys.platform == "linux":
         one_worker(o, model, f"@baton-test-worker-{os.getpid()}")
         one_server(o, model, f"@baton-test-server-{os.getpid()}")
+    seconds = [while_loading(o, model, *way) for way in
+               (("serve", ["--port", "0"]), ("worker", ["--listen", "127.0.0.1:0"]))]
     nobody_listens(o, model)
+    return f"ended {1000 * max(seconds):.0f} ms after SIGTERM while loading"
 
 
 if __name__ == "__main__":
