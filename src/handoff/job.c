@@ -85,7 +85,8 @@ static uint64_t window_of(const bt_handoff_peer *peer)
     }
     bt_link_stats link;
     bt_link_stats_get(peer->link, &link);
-    const double path = 2 * peer->bytes_per_ms * link.round_trip_ms_min;
+    const double rate = peer->bytes_per_ms > 0 ? peer->bytes_per_ms : peer->least_bytes_per_ms;
+    const double path = 2 * rate * link.round_trip_ms_min;
     return path > BT_HANDOFF_WINDOW_MAX   ? BT_HANDOFF_WINDOW_MAX
            : path > BT_HANDOFF_WINDOW_MIN ? (uint64_t)path
                                           : BT_HANDOFF_WINDOW_MIN;

@@ -77,7 +77,7 @@ typedef struct {
     char             numerics[32];     /* instruction set tier there; rows are bit-equal only when
                                           it is ours */
     double           round_trip_ms;    /* 0: not yet */
-    double           goodput_bytes_per_second;   /* of rows, while they came; 0: not yet */
+    double           goodput_bytes_per_second;   /* what the link carries; 0: never waited for */
     double           tokens_per_second;          /* prefill rate there; 0: not yet */
     double           step_ms, token_ms, key_ms;      /* fitted: of each step, token, and position
                                                         that a token looks back at */

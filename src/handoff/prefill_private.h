@@ -119,7 +119,8 @@ struct bt_handoff_peer {
     uint32_t        n_committed;
     bt_fit          compute;           /* of prompts, by COMMIT */
     bt_fit          transfer;          /* of bytes, where they were what was waited for */
-    double          bytes_per_ms;      /* goodput; 0: not yet */
+    double          bytes_per_ms;      /* goodput; 0: the link was never what was waited for */
+    double          least_bytes_per_ms;    /* rows as they came, at the pace of computing */
     double          lead_ms, tail_ms;  /* see router.h; smoothed */
     double          learned_ms;        /* when `compute` last was told something; 0: never */
     double          given_ms;          /* when it was last given a prompt; 0: never */

@@ -89,7 +89,7 @@ struct bt_link {
     bt_link_load load, peer_load;
     uint64_t     peer_load_ns;          /* when it came; 0: never */
     double       round_trip_ms, round_trip_ms_min;
-    double       rates[BT_LINK_RATES];  /* bytes per ms of the last large frames; 0: none */
+    double       rates[BT_LINK_RATES];  /* bytes per ms of large frames, the last ones; 0: none */
     uint32_t     rate_next;
     uint64_t     bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
 
@@ -100,6 +100,7 @@ struct bt_link {
     uint64_t in_sequence, last_byte_ns;
     uint64_t empty_ns;                  /* when the socket was found empty inside the frame; 0 */
     size_t   empty_have;                /* bytes of the frame that had come by then */
+    double   timed_bytes, timed_ms;     /* of the next sample of what the link carries */
     bool     established;               /* a frame of the peer's owner has come */
 
     /* Writer's own. */

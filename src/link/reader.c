@@ -20,6 +20,8 @@ enum {
     SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,
     STRANGER_BODY_BYTES_MAX = 32 << 10, /* the largest HELLO: three texts, 13 KiB */
     TIMED_BYTES_MIN = 64 << 10,         /* fewer are there at once, or tell more of the clock */
+    TIMED_MS_MIN = 1,                   /* of all that make a sample: ten times what threads are
+                                           usually late */
     FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
 };
 
@@ -148,7 +150,8 @@ static bt_status make_room(bt_link *l, size_t need, bt_error *err)
  * A frame is given to the kernel as a whole, so inside a large one the sender does not pause. From
  * the moment that the socket is found empty in its middle, its other bytes come as fast as the link
  * carries them, however late we were before. Of smaller frames, and where bytes come faster than
- * they are read, nothing is learnt. */
+ * they are read, nothing is learnt. One frame of 64 KiB may take 8 us of a fast link, which is less
+ * than a thread is late; so frames count together until they took a time that can be measured. */
 
 static void note_empty(bt_link *l)
 {
@@ -166,11 +169,14 @@ static void learn_goodput(bt_link *l)
         return;
     }
     const double ms = (double)(l->last_byte_ns - l->empty_ns) / BT_LINK_NS_PER_MS;
-    if (ms > 0) {
+    l->timed_bytes += (double)(n - l->empty_have);
+    l->timed_ms += ms;
+    if (l->timed_ms >= TIMED_MS_MIN) {
         pthread_mutex_lock(&l->lock);
-        l->rates[l->rate_next] = (double)(n - l->empty_have) / ms;
+        l->rates[l->rate_next] = l->timed_bytes / l->timed_ms;
         l->rate_next = (l->rate_next + 1) % BT_LINK_RATES;
         pthread_mutex_unlock(&l->lock);
+        l->timed_bytes = l->timed_ms = 0;
     }
 }
 

@@ -224,7 +224,8 @@ static const worker_series series[] = {
         {"baton_worker_corrupt_total", "counter", "Frames or commits that did not hold.",
          worker_corrupt},
         {"baton_worker_prompts_in_flight", "gauge", "Prompts given to it now.", worker_busy},
-        {"baton_worker_goodput_bytes_per_second", "gauge", "Rows arriving.", worker_goodput},
+        {"baton_worker_goodput_bytes_per_second", "gauge",
+         "What the link carries; 0: not known, rows never waited for it.", worker_goodput},
         {"baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate},
         {"baton_worker_round_trip_seconds", "gauge", "Smoothed round trip.", worker_round_trip},
 };
