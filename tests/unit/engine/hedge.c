@@ -29,16 +29,11 @@ static void give_other(bt_engine *e, const bt_prefill_job *job)
     }
 }
 
-static void commit(bt_engine *e, const bt_prefill_job *job)
-{
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(e, job->ticket, &report);
-}
-
 /* Until rows of the prompt were computed here. */
 static void wait_for_steps(fixture *f, uint32_t n)
 {
-    while (atomic_load(&f->device.n_steps) < n) {
+    for (int i = 0; atomic_load(&f->device.n_steps) < n; i++) {
+        assert_true(i < FAKE_PATIENCE_MS);
         bt_clock_sleep_ms(1);
     }
 }
@@ -131,9 +126,7 @@ static void the_worker_fails_meanwhile(void **state)
         report.fallback = true;
         bt_engine_import_abandon(f->engine, job.ticket, complete, &report, BT_E_LOST);
         static fake_result got;
-        fake_finish(r, &got);
-        bt_request_release(r);
-        assert_answer(&o, &got);
+        finish_right(r, &o, &got);
         assert_true(got.stats.prefill.fallback && got.stats.prefill.hedged);
         assert_int_equal(got.stats.prefill.n_remote, complete - job.position_first);
         fake_prompt(921, LENGTH, tokens);
@@ -173,23 +166,19 @@ static void both_sides_share_what_was_cached(void **state)
     place.refuses = true;
     const bt_request_options first = fake_request(tokens, 50, 1);
     fake_ask(f->engine, &first, &got);
-    pthread_mutex_lock(&place.lock);
-    place.refuses = false;
-    pthread_mutex_unlock(&place.lock);
+    refuse_no_more();
     for (int i = 0; i < 2; i++) {      /* here first, elsewhere first */
         tokens[150] ^= 1;
         const bt_request_options o = fake_request(tokens, LENGTH, 10);
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(i + 1);
+        const bt_prefill_job job = wait_for_job(i);
         assert_int_equal(job.position_first, i == 0 ? 50 : 150);
         bt_engine_import_hedge(f->engine, job.ticket);
         if (i == 1) {
             give_all(f->engine, &job, 64);
             commit(f->engine, &job);
         }
-        fake_finish(r, &got);
-        bt_request_release(r);
-        assert_answer(&o, &got);
+        finish_right(r, &o, &got);
     }
 }
 
@@ -212,9 +201,7 @@ static void pages_are_short(void **state)
     give_all(f->engine, &job, 64);
     commit(f->engine, &job);
     static fake_result got;
-    fake_finish(r, &got);
-    bt_request_release(r);
-    assert_answer(&o, &got);
+    finish_right(r, &o, &got);
     assert_false(got.stats.prefill.hedged);
     fake_close(f);
 }
@@ -223,45 +210,26 @@ static void pages_are_short(void **state)
 static void answers_come_first(void **state)
 {
     (void)state;
-    bt_engine_options options = fake_options();
-    options.n_ctx = 512;
-    options.n_parallel = 2;
-    fixture *f = open_with(&options);
-    static uint32_t a[2], b[LENGTH];
-    fake_prompt(960, 2, a);
-    fake_prompt(961, LENGTH, b);
-    place.refuses = true;
-    const bt_request_options one = fake_request(a, 2, 300), two = fake_request(b, LENGTH, 5);
-    atomic_store(&f->device.us_per_step, 300);
-    bt_request *first = fake_submit(f->engine, &one);
-    fake_wait_for(first, BT_EVENT_TOKEN);
-    pthread_mutex_lock(&place.lock);
-    place.refuses = false;
-    place.n_jobs = 0;
-    pthread_mutex_unlock(&place.lock);
-    atomic_store(&f->device.us_per_row, 2000);      /* the second is still at it when pages end */
-    bt_request *second = fake_submit(f->engine, &two);
+    bt_request *first;
+    fixture *f = open_with_answer(512, 300, 300, &first);
+    uint32_t tokens[LENGTH];
+    fake_prompt(961, LENGTH, tokens);
+    const bt_request_options o = fake_request(tokens, LENGTH, 5);
+    atomic_store(&f->device.us_per_row, 2000);      /* still at it when pages end */
+    bt_request *r = fake_submit(f->engine, &o);
     const bt_prefill_job job = wait_for_job(0);
     bt_engine_import_hedge(f->engine, job.ticket);
-    static fake_result got;
-    bt_event event;
-    do {
-        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
-    } while (event.kind != BT_EVENT_END);
-    assert_int_equal(event.finish, BT_FINISH_LENGTH);
-    fake_finish(second, &got);
-    assert_answer(&two, &got);
+    expect_whole(first);
+    fake_result got;
+    finish_right(r, &o, &got);
     assert_true(got.stats.prefill.hedged);
     assert_int_equal(place.n_outrun, 1);
     assert_int_equal(place.n_cancelled, 0);
-    bt_request_release(first);
-    bt_request_release(second);
     fake_close(f);
 }
 
 int main(void)
 {
-#define IN_DEFAULT(name) cmocka_unit_test_setup_teardown(name, open_default, close_it)
     const struct CMUnitTest tests[] = {
         IN_DEFAULT(here_first),
         IN_DEFAULT(elsewhere_first),

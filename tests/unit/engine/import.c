@@ -20,11 +20,8 @@ static void committed_rows_give_the_same_answer(void **state)
         assert_int_equal(job.position_first, 0);
         assert_int_equal(job.position_end, n - 1);
         give_all(f->engine, &job, chunks[i / BT_LEN(lengths)]);
-        const bt_prefill_report report = report_of("box:7070");
-        bt_engine_import_commit(f->engine, job.ticket, &report);
-        fake_finish(r, &got);
-        bt_request_release(r);
-        assert_answer(&o, &got);
+        commit(f->engine, &job);
+        finish_right(r, &o, &got);
         assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
         assert_int_equal(got.stats.prefill.n_remote, n - 1);
         assert_int_equal(got.stats.prefill.n_local, 1);
@@ -48,11 +45,8 @@ static void committed_rows_are_cached_and_only_the_rest_is_asked_for(void **stat
         const bt_prefill_job job = wait_for_job(turn);
         assert_int_equal(job.position_first, turn == 0 ? 0 : 200);
         give_all(f->engine, &job, 50);
-        const bt_prefill_report report = report_of("box:7070");
-        bt_engine_import_commit(f->engine, job.ticket, &report);
-        fake_finish(r, &got);
-        bt_request_release(r);
-        assert_answer(&o, &got);
+        commit(f->engine, &job);
+        finish_right(r, &o, &got);
     }
     assert_int_equal(got.stats.n_cached, 200);
     assert_int_equal(got.stats.prefill.n_remote, 99);
@@ -74,11 +68,8 @@ static void rows_may_come_in_any_order_and_twice(void **state)
             assert_int_equal(give(f->engine, &job, layer, at - 1, at), BT_OK);
         }
     }
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(f->engine, job.ticket, &report);
-    fake_finish(r, &got);
-    bt_request_release(r);
-    assert_answer(&o, &got);
+    commit(f->engine, &job);
+    finish_right(r, &o, &got);
     assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
 }
 
@@ -104,8 +95,7 @@ static void a_commit_without_all_rows_is_refused(void **state)
             }
             assert_int_equal(give(f->engine, &job, 0, 131, 132), BT_OK);  /* twice does not help */
         }
-        const bt_prefill_report report = report_of("box:7070");
-        bt_engine_import_commit(f->engine, job.ticket, &report);
+        commit(f->engine, &job);
         fake_finish(r, &got);
         bt_request_release(r);
         assert_non_null(strstr(got.stats.prefill.reason, "1 rows"));
@@ -145,9 +135,7 @@ static void abandoned_prompts_keep_what_is_complete(void **state)
         bt_prefill_report report = report_of("box:7070");
         report.fallback = true;
         bt_engine_import_abandon(f->engine, job.ticket, cases[i].claimed, &report, BT_E_LOST);
-        fake_finish(r, &got);
-        bt_request_release(r);
-        assert_answer(&o, &got);
+        finish_right(r, &o, &got);
         assert_int_equal(got.stats.prefill.n_remote, cases[i].kept);
         assert_int_equal(got.stats.prefill.n_local, LENGTH - cases[i].kept);
         assert_int_equal(got.stats.prefill.place, cases[i].kept == 199 ? BT_PREFILL_REMOTE
@@ -276,9 +264,7 @@ static void rows_outside_the_reservation_are_refused(void **state)
                      BT_E_CANCELLED);
     bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);   /* too late */
     fake_result got;
-    fake_finish(r, &got);
-    bt_request_release(r);
-    assert_answer(&o, &got);
+    finish_right(r, &o, &got);
 }
 
 static void a_cancelled_ticket_takes_no_rows(void **state)
@@ -316,53 +302,32 @@ static void others_decode_while_rows_come(void **state)
     fake_ask(f->engine, &quick, &got);
     assert_answer(&quick, &got);
     give_all(f->engine, &job, 64);
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(f->engine, job.ticket, &report);
-    fake_finish(r, &got);
-    bt_request_release(r);
-    assert_answer(&o, &got);
+    commit(f->engine, &job);
+    finish_right(r, &o, &got);
 }
 
 /* A remote prompt is the youngest when pages run out: it is cancelled and asked for again. */
 static void short_pages_send_a_remote_prompt_back_to_the_line(void **state)
 {
     (void)state;
-    bt_engine_options options = fake_options();
-    options.n_parallel = 2;
-    options.n_ctx = 512;
-    fixture *f = open_with(&options);
-    static uint32_t a[2], b[300];
-    fake_prompt(633, 2, a);
-    fake_prompt(634, 300, b);
-    place.refuses = true;
-    const bt_request_options one = fake_request(a, 2, 400), two = fake_request(b, 300, 5);
-    bt_request *first = fake_submit(f->engine, &one);
-    fake_wait_for(first, BT_EVENT_TOKEN);
-    pthread_mutex_lock(&place.lock);
-    place.refuses = false;
-    place.n_jobs = 0;
-    pthread_mutex_unlock(&place.lock);
-    bt_request *second = fake_submit(f->engine, &two);
+    bt_request *first;
+    fixture *f = open_with_answer(512, 400, 0, &first);
+    static uint32_t tokens[300];
+    fake_prompt(634, 300, tokens);
+    const bt_request_options o = fake_request(tokens, 300, 5);
+    bt_request *r = fake_submit(f->engine, &o);
     const bt_prefill_job job = wait_for_job(0);
     assert_int_equal(give(f->engine, &job, 0, 0, 100), BT_OK);
-    static fake_result got;
-    bt_event event;
-    do {
-        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
-    } while (event.kind != BT_EVENT_END);
-    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    expect_whole(first);
     assert_int_equal(place.n_cancelled, 1);
     assert_int_equal(give(f->engine, &job, 0, 100, 101), BT_E_CANCELLED);
     const bt_prefill_job again = wait_for_job(1);
     assert_int_not_equal(again.ticket, job.ticket);
     give_all(f->engine, &again, 64);
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(f->engine, again.ticket, &report);
-    fake_finish(second, &got);
-    assert_answer(&two, &got);
+    commit(f->engine, &again);
+    fake_result got;
+    finish_right(r, &o, &got);
     assert_int_equal(got.n_begin, 1);
-    bt_request_release(first);
-    bt_request_release(second);
     fake_close(f);
 }
 
@@ -430,8 +395,7 @@ static void writers_and_cancels_do_not_meet(void **state)
         for (int i = 0; i < 2; i++) {
             pthread_join(threads[i], NULL);
         }
-        const bt_prefill_report report = report_of("box:7070");
-        bt_engine_import_commit(f->engine, job.ticket, &report);
+        commit(f->engine, &job);
         if (round % 2 == 0) {
             fake_finish(r, &got);
             assert_answer(&o, &got);
@@ -443,7 +407,6 @@ static void writers_and_cancels_do_not_meet(void **state)
 
 int main(void)
 {
-#define IN_DEFAULT(name) cmocka_unit_test_setup_teardown(name, open_default, close_it)
     const struct CMUnitTest tests[] = {
         IN_DEFAULT(committed_rows_give_the_same_answer),
         IN_DEFAULT(committed_rows_are_cached_and_only_the_rest_is_asked_for),

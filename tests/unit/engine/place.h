@@ -1,4 +1,7 @@
-/* tests/unit/engine/place.h - a placement for tests: remembers what it was asked, computes rows. */
+/* tests/unit/engine/place.h - a placement for tests: remembers what it was asked, computes rows.
+ *
+ * Tests of both ways to use the rows of somebody else, import.c and hedge.c, stand on it.
+ */
 #ifndef PLACE_H
 #define PLACE_H
 
@@ -135,6 +138,63 @@ static inline bt_prefill_report report_of(const char *worker)
     snprintf(r.worker, sizeof r.worker, "%s", worker);
     snprintf(r.reason, sizeof r.reason, "it is faster");
     return r;
+}
+
+static inline void commit(bt_engine *e, const bt_prefill_job *job)
+{
+    const bt_prefill_report report = report_of("box:7070");
+    bt_engine_import_commit(e, job->ticket, &report);
+}
+
+/* ---- what tests begin and end with ---- */
+
+#define IN_DEFAULT(name) cmocka_unit_test_setup_teardown(name, open_default, close_it)
+
+/* From now on it takes prompts, and counts them from 0. */
+static inline void refuse_no_more(void)
+{
+    pthread_mutex_lock(&place.lock);
+    place.refuses = false;
+    place.n_jobs = 0;
+    pthread_mutex_unlock(&place.lock);
+}
+
+static inline void finish_right(bt_request *r, const bt_request_options *o, fake_result *got)
+{
+    fake_finish(r, got);
+    bt_request_release(r);
+    assert_answer(o, got);
+}
+
+/* An engine with `n_ctx` positions and an answer on its way, prefilled here, that will need most of
+ * them; whoever comes next goes elsewhere. */
+static inline fixture *open_with_answer(uint32_t n_ctx, uint32_t n_predict, uint32_t us_per_step,
+                                        bt_request **ret_first)
+{
+    bt_engine_options options = fake_options();
+    options.n_parallel = 2;
+    options.n_ctx = n_ctx;
+    fixture *f = open_with(&options);
+    static uint32_t tokens[2];
+    fake_prompt(960, 2, tokens);
+    place.refuses = true;
+    atomic_store(&f->device.us_per_step, us_per_step);
+    const bt_request_options o = fake_request(tokens, 2, n_predict);
+    *ret_first = fake_submit(f->engine, &o);
+    fake_wait_for(*ret_first, BT_EVENT_TOKEN);
+    refuse_no_more();
+    return f;
+}
+
+/* That answer comes whole, whatever it takes from others. */
+static inline void expect_whole(bt_request *first)
+{
+    bt_event event;
+    do {
+        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
+    } while (event.kind != BT_EVENT_END);
+    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    bt_request_release(first);
 }
 
 #endif
