@@ -22,8 +22,9 @@
 #include "handoff/greeting.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"
+#include "unit/handoff/mutations.h"
 
-enum { N_DEFAULT = 5000, FRAMES = 5, BODY_MAX = 1024, GROWTH_KIB = 8 << 10, TOKENS = 40 };
+enum { N_DEFAULT = 5000, FRAMES = 5, GROWTH_KIB = 8 << 10, TOKENS = 40 };
 
 #if defined(__SANITIZE_ADDRESS__)
 static const bool keeps_memory = true;         /* what was freed waits in a quarantine */
@@ -31,33 +32,16 @@ static const bool keeps_memory = true;         /* what was freed waits in a quar
 static const bool keeps_memory = false;
 #endif
 
-typedef struct {
-    uint16_t type;
-    uint32_t stream;
-    uint8_t  body[BODY_MAX];
-    size_t   size;
-} said;
-
 static bt_engine *engine;
 static bt_worker *worker;
 static said script[FRAMES];
-static uint64_t dice_state;
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t dice(void)
-{
-    uint64_t z = (dice_state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 #define SAY(index, NAME, name, on, ...)                                                         \
     do {                                                                                        \
         const bt_wire_##name message = __VA_ARGS__;                                             \
         script[index].type = BT_WIRE_##NAME;                                                    \
         script[index].stream = on;                                                              \
-        assert_int_equal(bt_wire_##name##_encode(&message, script[index].body, BODY_MAX,        \
+        assert_int_equal(bt_wire_##name##_encode(&message, script[index].body, SAID_MAX,        \
                                                  &script[index].size, NULL), BT_OK);            \
     } while (0)
 
@@ -84,39 +68,6 @@ static int connect_raw(void)
     return fd;
 }
 
-static void mutate_number(uint8_t *at, size_t room)
-{
-    static const uint64_t telling[] = { 0, 1, 127, 128, 255, 65535, 1 << 20, (1 << 20) + 1,
-                                        INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX };
-    const uint64_t v = telling[dice() % BT_LEN(telling)];
-    for (size_t i = 0; i < room; i++) {
-        at[i] = (uint8_t)(v >> (8 * i));
-    }
-}
-
-static void mutate(said *f)
-{
-    switch (dice() % 6) {
-    case 0:
-        f->type = (uint16_t)(dice() % 24);
-        break;
-    case 1:
-        f->stream = (uint32_t)(dice() % 3 == 0 ? dice() : dice() % 4);
-        break;
-    case 2:
-        f->size = f->size > 0 ? dice() % f->size : 0;
-        break;
-    case 3:
-        f->body[dice() % BODY_MAX] ^= (uint8_t)(1u << dice() % 8);
-        break;
-    default:
-        if (f->size >= 8) {
-            mutate_number(f->body + dice() % (f->size - 7), dice() % 2 ? 4 : 8);
-        }
-        break;
-    }
-}
-
 static size_t put_frames(const said *frames, uint8_t *to)
 {
     size_t at = 0;
@@ -133,12 +84,12 @@ static size_t put_frames(const said *frames, uint8_t *to)
 /* Says it all, then the end, and listens until the worker has ended too. */
 static void one_connection(uint64_t k)
 {
-    static uint8_t bytes[FRAMES * (BT_WIRE_HEADER_BYTES + BODY_MAX)];
+    static uint8_t bytes[FRAMES * (BT_WIRE_HEADER_BYTES + SAID_MAX)];
     said frames[FRAMES];
     memcpy(frames, script, sizeof frames);
     dice_state = k;
     for (uint64_t n = 1 + dice() % 3; n > 0; n--) {
-        mutate(&frames[dice() % 4 == 0 ? 0 : dice() % FRAMES]);
+        mutate(&frames[dice() % 4 == 0 ? 0 : dice() % FRAMES], TOKENS);
     }
     const size_t size = put_frames(frames, bytes);
     if (dice() % 5 == 0) {
@@ -194,8 +145,7 @@ static long peak_kib(void)
 static void nonsense_costs_its_own_connection(void **state)
 {
     (void)state;
-    const char *wanted = getenv("BATON_TEST_MUTATIONS");
-    const uint64_t n = wanted ? strtoull(wanted, NULL, 10) : N_DEFAULT;
+    const uint64_t n = mutations_wanted(N_DEFAULT);
     const uint64_t epoch = be_served(0);
     (void)be_served(epoch);
     for (uint64_t k = 0; k < n / 4; k++) {

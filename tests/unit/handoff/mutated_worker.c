@@ -18,18 +18,12 @@
 #include "handoff/prefill.h"
 #include "link/link.h"
 #include "unit/handoff/fake_engine.h"
+#include "unit/handoff/mutations.h"
 #include "wire/codec.h"
 #include "wire/tally.h"
 
-enum { N = 101, END = N - 1, HALF = 50, FRAMES_MAX = 8, BODY_MAX = 1 << 14, N_DEFAULT = 100,
+enum { N = 101, END = N - 1, HALF = 50, FRAMES_MAX = 8, N_DEFAULT = 100,
        N_MAX = 450 };
-
-typedef struct {
-    uint16_t type;
-    uint32_t stream;
-    size_t   size;
-    uint8_t  body[BODY_MAX];
-} said;
 
 static bt_engine *engine, *mine;
 static bt_prefill *prefill;
@@ -39,16 +33,6 @@ static uint32_t tokens[N];
 static uint8_t prefix[FAKE_CTX][8];
 static said script[FRAMES_MAX];
 static uint32_t n_script;
-static uint64_t dice_state;
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t dice(void)
-{
-    uint64_t z = (dice_state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 /* ---- the connection ---- */
 
@@ -126,7 +110,7 @@ static void write_rows(uint32_t stream, bt_wire_tally *tally, uint32_t first, ui
         said *f = next_said(BT_WIRE_ROWS, stream);
         uint8_t *k, *v;
         f->size = bt_wire_rows_place_size(n * kb, n * vb);
-        assert_true(f->size <= BODY_MAX);
+        assert_true(f->size <= SAID_MAX);
         bt_wire_rows_place(f->body, keeping[i], first, n, n * kb, n * vb, &k, &v);
         for (uint32_t j = 0; j < n; j++) {
             fake_row(prefix[first + j], keeping[i], 0, k + j * kb, kb);
@@ -145,60 +129,32 @@ static void write_script(uint32_t stream, const bt_wire_prefill *asked)
     const bt_wire_chunk chunk = { .position_end = HALF, .n_frames = bt_wire_tally_frames(tally),
                                   .digest = bt_wire_tally_value(tally) };
     said *f = next_said(BT_WIRE_CHUNK, stream);
-    assert_int_equal(bt_wire_chunk_encode(&chunk, f->body, BODY_MAX, &f->size, NULL), BT_OK);
+    assert_int_equal(bt_wire_chunk_encode(&chunk, f->body, SAID_MAX, &f->size, NULL), BT_OK);
     write_rows(stream, tally, HALF, END);
     const bt_wire_commit commit = { .nonce = asked->nonce, .epoch = 4711, .position_end = END,
                                     .n_frames = bt_wire_tally_frames(tally),
                                     .n_bytes = bt_wire_tally_bytes(tally),
                                     .digest = bt_wire_tally_value(tally) };
     f = next_said(BT_WIRE_COMMIT, stream);
-    assert_int_equal(bt_wire_commit_encode(&commit, f->body, BODY_MAX, &f->size, NULL), BT_OK);
+    assert_int_equal(bt_wire_commit_encode(&commit, f->body, SAID_MAX, &f->size, NULL), BT_OK);
     bt_wire_tally_close(tally);
 }
 
-/* ---- mutations ---- */
-
-static void mutate_number(said *f)
+/* One of the frames changes, or its place in the order. */
+static void mutate_script(void)
 {
-    static const uint64_t telling[] = { 0, 1, 49, 50, 51, 99, 100, 101, 255, 65536, 1 << 20,
-                                        INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX };
-    const uint64_t v = telling[dice() % BT_LEN(telling)];
-    const size_t width = dice() % 2 ? 4 : 8, at = dice() % 12 * 4;
-    for (size_t i = 0; i < width && at + i < f->size; i++) {
-        f->body[at + i] = (uint8_t)(v >> (8 * i));
-    }
-}
-
-static void mutate(said *f)
-{
-    said *other = &script[dice() % n_script];
-    switch (dice() % 8) {
-    case 0:
-        f->type = (uint16_t)(dice() % 24);
-        break;
-    case 1:
-        f->stream = (uint32_t)(dice() % 2 ? f->stream + dice() % 3 : dice());
-        break;
-    case 2:
-        f->size = dice() % (f->size + 1);
-        break;
-    case 3:
-    case 4:
-        f->body[dice() % (f->size + 1)] ^= (uint8_t)(1u << dice() % 8);
-        break;
-    case 5: {
-        const said was = *f;            /* another order */
+    said *f = &script[dice() % n_script], *other = &script[dice() % n_script];
+    if (dice() % 8 == 0) {
+        const said was = *f;
         *f = *other;
         *other = was;
-        break;
-    }
-    default:
-        mutate_number(f);
-        break;
+    } else {
+        mutate(f, HALF);
     }
 }
 
-static void one_prompt(uint64_t k, bool honest)
+/* False where the server has given none, because the connection has just ended. */
+static bool one_prompt(uint64_t k, bool honest)
 {
     bt_prefill_report report;
     bt_wire_prefill asked;
@@ -207,14 +163,14 @@ static void one_prompt(uint64_t k, bool honest)
     const int64_t ticket = fake_start(engine, tokens, N, 0, BT_WHERE_REMOTE, BT_POLICY_FALLBACK,
                                       &report);
     if (ticket < 0) {
-        return;                         /* it has just gone: nothing was given to it */
+        return false;
     }
     if (hear(BT_WIRE_PREFILL, &f)) {
         assert_int_equal(bt_wire_prefill_decode(f.body, f.size, &asked, NULL), BT_OK);
         write_script(f.stream, &asked);
         dice_state = k;
         for (uint64_t n = honest ? 0 : 1 + dice() % 3; n > 0; n--) {
-            mutate(&script[dice() % n_script]);
+            mutate_script();
         }
         for (uint32_t i = 0; i < n_script; i++) {
             say(script[i].type, script[i].stream, script[i].body, script[i].size);
@@ -227,19 +183,28 @@ static void one_prompt(uint64_t k, bool honest)
     assert_true(t->committed || t->abandoned);
     assert_true(!honest || t->committed);
     assert_true(fake_rows_right(engine, ticket, tokens, 0, t->committed ? END : t->complete));
+    return true;
+}
+
+static void give_prompt(uint64_t k, bool honest)
+{
+    for (int i = 0; i < 10; i++) {
+        if (one_prompt(k, honest)) {
+            return;
+        }
+    }
+    fail_msg("prompt %llu is not given to the worker", (unsigned long long)k);
 }
 
 static void nonsense_is_never_a_prefix(void **state)
 {
     (void)state;
-    const char *wanted = getenv("BATON_TEST_MUTATIONS");
-    uint64_t n = wanted ? strtoull(wanted, NULL, 10) : N_DEFAULT;
-    n = n < N_MAX ? n : N_MAX;
-    one_prompt(0, true);
+    const uint64_t wanted = mutations_wanted(N_DEFAULT), n = wanted < N_MAX ? wanted : N_MAX;
+    give_prompt(0, true);
     for (uint64_t k = 0; k < n; k++) {
-        one_prompt(k, false);
+        give_prompt(k, false);
     }
-    one_prompt(0, true);
+    give_prompt(0, true);
     bt_prefill_worker_status st;
     bt_prefill_worker_status_get(prefill, 0, &st);
     assert_true(st.n_corrupt > n / 4);
