@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """`baton bench handoff` runs and writes what it says: one small cell of the table. Figures are not
 judged here."""
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import xml.dom.minidom
 
@@ -67,10 +65,7 @@ def wrong_use(o):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    o = parser.parse_args()
+    o = net.parser(__doc__).parse_args()
     wrong_use(o)
     rig.rig_or_skip().close()
     model = shaped.make_model(o.models)
@@ -112,4 +107,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

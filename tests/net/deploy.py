@@ -4,7 +4,6 @@
 A dashboard over a metric that is no more, a unit with an option of last year, a page that names a
 command which nobody understands: nobody notices until the day it is needed.
 """
-import argparse
 import json
 import os
 import plistlib
@@ -33,14 +32,15 @@ def served_series(o, model):
     for where in ("remote", "local"):
         server.complete(net.prompt(100, 1), n_predict=4, where=where)
     _, text = server.request("GET", "/metrics")
-    net.check(server.end() == 0 and worker.end() == 0, "end")
+    net.end_all(server, worker)
     series = {}
     for name, labels in re.findall(r"^([a-z0-9_:]+)(?:\{(.*)\})? \S+$", text.decode(), re.M):
         series.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
     return series
 
 
-def dashboard(series):
+def dashboard(o):
+    series = served_series(o, net.model_or_skip(o.models))
     told = json.loads(read("deploy", "grafana", "baton.json"))
     expressions = [t["expr"] for p in told["panels"] for t in p["targets"]]
     net.check(len(expressions) > 20, f"{len(expressions)} expressions")
@@ -61,7 +61,7 @@ def dashboard(series):
                           f"no label {label}: {target}")
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in told["panels"]]
     net.check(len(set(places)) == len(places), "two panels in one place")
-    return len(names)
+    return f"{len(names)} metrics"
 
 
 def option_names(o, verb):
@@ -97,7 +97,7 @@ def daemon(o):
     net.check(told["Label"] == "baton.serve" and told["RunAtLoad"] is True, f"{told}")
 
 
-def kernel_settings():
+def kernel_settings(o):
     pairs = re.findall(r"^([\w.]+) = (.+)$", read("deploy", "sysctl", "90-baton.conf"), re.M)
     net.check(len(pairs) == 5, f"{pairs}")
     for name, value in pairs:
@@ -125,22 +125,16 @@ def page(o):
         n += 1
     for name in re.findall(r"\bBATON_[A-Z_]+\b", text):
         net.check(any(name in option_names(o, v)[0] for v in verbs), f"docs/deploying.md: {name}")
-    return n
+    return f"{n} options"
+
+
+CASES = [dashboard, units, daemon, kernel_settings, page]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    o = parser.parse_args()
-    model = net.models_or_skip(o.models, ["tiny-llama"])["tiny-llama"]
-    n_metrics = dashboard(served_series(o, model))
-    units(o)
-    daemon(o)
-    kernel_settings()
-    n_options = page(o)
-    return f"{n_metrics} metrics of the dashboard, {n_options} options of the page"
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, o)
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

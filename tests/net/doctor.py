@@ -5,7 +5,6 @@ Without namespaces: refused, names, keys, models, exit codes. With them: a machi
 reached, that does not answer, that is forbidden; a cable of known speed; and the commands that the
 doctor gives are run and do mend what they were given for.
 """
-import argparse
 import json
 import os
 import subprocess
@@ -83,7 +82,7 @@ def here(o, models):
     status = worker.wait_idle()
     net.check(status["peers"] == 0 and status["connects"] == 0, f"took a server's place: {status}")
     net.check(" warn " not in worker.text(), "a checkup is nothing to warn of:\n" + worker.text())
-    net.check(worker.end() == 0, "worker")
+    net.end_all(worker)
 
 
 def text(o, closed, worker, models):
@@ -137,10 +136,10 @@ def keys(o, models):
                   command="sha256sum")
     doctor.expect(worker.address, "key", "problem", "--key-file",
                   command=f"baton doctor '{worker.address}' --key-file")
-    net.check(worker.end() == 0, "worker")
+    net.end_all(worker)
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
     doctor.expect(worker.address, "key", "problem", "--key-file", "--key-file", right)
-    net.check(worker.end() == 0, "worker")
+    net.end_all(worker)
 
 
 def two_machines(o, models):
@@ -148,7 +147,7 @@ def two_machines(o, models):
     try:
         r = rig.Rig(mbit=100)
     except rig.NotAllowed as problem:
-        return f"without namespaces: {problem}"
+        raise net.Skipped(f"without namespaces: {problem}")
     with r:
         worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--insecure", within=r.worker)
         doctor = Doctor(o.baton, r.server)
@@ -166,7 +165,7 @@ def two_machines(o, models):
         r.worker.run("sh", "-c", rest["mend"][0]["command"].replace("sudo ", ""))
         doctor.expect(worker.address, "slow start", "ok", "off on the worker")
         obstacles(doctor, r, worker)
-        net.check(worker.end() == 0, "worker")
+        net.end_all(worker)
     return f"100 Mbit/s measured as {rate * 8 / 1e6:.1f} of payload"
 
 
@@ -194,16 +193,13 @@ def obstacles(doctor, r, worker):
     other.stdout.close()
 
 
+CASES = [here, keys, two_machines]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    o = parser.parse_args()
-    models = net.models_or_skip(o.models, ["tiny-llama", "tiny-qwen3"])
-    here(o, models)
-    keys(o, models)
-    return two_machines(o, models)
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, o, net.models_or_skip(o.models, ["tiny-llama", "tiny-qwen3"]))
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

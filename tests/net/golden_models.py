@@ -7,7 +7,6 @@ tie; servers with a worker must give the same bits (tokens, text and log-probabi
 digits) for every chunk size, for the reference's prompt and for prompts down to two tokens, which
 are shorter than the convolution.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -72,7 +71,7 @@ def check_model(baton, result):
     greedy = [reference["greedy"], reference.get("greedy_exact", reference["greedy"])]
     net.check(made in [tokens[:sure] for tokens in greedy],
               f"{name}: served {made}, not {greedy[0][:sure]}")
-    net.check(local.end() == 0, "the server without a worker did not end well")
+    net.end_all(local)
     worker = net.Worker(baton, model, "-c", 4096, "-t", 1, "-ctk", "f32", "-ctv", "f32")
     for chunk in CHUNKS:
         server = net.Server(baton, model, *OPTIONS, "--n-prefill-chunk", chunk,
@@ -82,24 +81,21 @@ def check_model(baton, result):
         there.all(reference)
         net.check(there.facts == here.facts,
                   f"{name}: a worker's chunks of {chunk} give other bits")
-        net.check(server.end() == 0, "the server did not end well")
-    net.check(worker.end() == 0, "the worker did not end well")
+        net.end_all(server)
+    net.end_all(worker)
     print(f"{name}: {sure} of {len(greedy[0])} greedy tokens, chunks of "
           f"{', '.join(map(str, CHUNKS))}: agrees", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models", type=pathlib.Path)
-    options = parser.parse_args()
-    folders = [options.models]
+    o = net.parser(__doc__).parse_args()
+    folders = [pathlib.Path(o.models)]
     if os.environ.get("BATON_GOLDEN_DIR"):
         folders.append(pathlib.Path(os.environ["BATON_GOLDEN_DIR"]))
     found = list(results(folders))
-    net.check(len(found) >= 12, f"only {len(found)} models in {options.models}")
+    net.check(len(found) >= 12, f"only {len(found)} models in {o.models}")
     for result in found:
-        check_model(options.baton, result)
+        check_model(o.baton, result)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,10 @@ same prompt again and an edited last message evaluate no more tokens than after 
 at most one snapshot interval more than a model without states would. When the worker is lost in the
 middle the state is as if it had never been asked, and answers are those of a server without workers.
 """
-import argparse
 import json
-import os
-import sys
-import threading
 
 import net_harness as net
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-from fault_proxy import FaultProxy                                          # noqa: E402
+from fault_proxy import FaultProxy
 
 EVERY = 256
 CONTEXT = 8192
@@ -113,8 +107,7 @@ def turns(baton, name, model):
     net.check(local.cost["again"] <= 1 + EVERY and local.cost["second turn"] <= 61 + EVERY,
               f"{name}: {local.cost}")
     net.check(local.cost["chat again"] <= 1 + EVERY, f"{name}: {local.cost}")
-    for process in (local.server, remote.server, worker):
-        net.check(process.end() == 0, f"{process.command[1]}: exit {process.child.returncode}")
+    net.end_all(local.server, remote.server, worker)
     return {t: (local.cost[t], remote.cost[t]) for t in later}
 
 
@@ -141,11 +134,7 @@ def lost_at_each_stage(baton, name, model):
     size = received() - before
     places = []
     for i in range(17):
-        n = server.server.worker()["n_connects"]
-        proxy.faults, proxy.direction = {"cut": size * i // 16 + 600}, "down"
-        proxy.cut()
-        net.wait_for("a new connection", lambda: (lambda w: w["n_connects"] > n and
-                     w["state"] == "ready")(server.server.worker()))
+        server.server.reconnect(proxy, cut=size * i // 16 + 600)
         told = ask(server, i)
         ask(plain, i)
         net.check(server.facts[str(i)] == plain.facts[str(i)], f"{name}: cut {i}: {told}")
@@ -155,12 +144,9 @@ def lost_at_each_stage(baton, name, model):
     n_local = places.count("local")
     net.check(n_local >= 4 and "remote" in places[-8:] and set(places[:4]) == {"local"},
               f"{name}: {places}")
-    proxy.faults = {}
-    proxy.cut()
-    server.server.wait_ready()
+    server.server.reconnect(proxy)
     worker.wait_idle()
-    for process in (plain.server, server.server, worker):
-        net.check(process.end() == 0, f"{process.command[1]}: exit {process.child.returncode}")
+    net.end_all(plain.server, server.server, worker)
     proxy.close()
     return f"{n_local} local, {len(places) - n_local} committed before"
 
@@ -172,21 +158,18 @@ def another_worker_goes_on(baton, name, model):
     server = serve(baton, model, workers=[w.address for w in workers])
     tokens = net.prompt(6000, 3)
     want = net.facts(plain.complete(tokens, where="local"))
-    got = {}
-    client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
-    client.start()
+    client = net.Task(server.complete, tokens)
 
     def busy():
         return [i for i in (0, 1) if server.worker(i)["n_in_flight"]
                 and server.worker(i)["tokens_in_flight"] < 5500]
     first = net.wait_for("a prompt in work", busy, 10)[0]
     workers[first].kill()
-    client.join()
+    got = client.done()
     told = got["prefill"]
     net.check(net.facts(got) == want, f"{name}: another answer: {told}")
     net.check(told["place"] == "remote" and told["retries"] == 1, f"{name}: {told}")
-    for process in (plain, server, workers[1 - first]):
-        net.check(process.end() == 0, f"{process.command[1]}: exit {process.child.returncode}")
+    net.end_all(plain, server, workers[1 - first])
 
 
 def a_prefix_without_snapshots(baton, name, model):
@@ -197,7 +180,7 @@ def a_prefix_without_snapshots(baton, name, model):
         answer = server.complete(net.prompt(1200, 5), cache=True, where="local", n_predict=400,
                                  n_probs=0)
         net.check(answer["tokens_predicted"] == 400, f"{name}: {i}: {answer['tokens_predicted']}")
-    net.check(server.end() == 0, "an end was not orderly")
+    net.end_all(server)
 
 
 def snapshots_are_bounded(baton, name, model):
@@ -211,14 +194,12 @@ def snapshots_are_bounded(baton, name, model):
         most = max(most, server.metric("baton_snapshot_bytes"))
         net.check(server.metric("baton_snapshot_bytes") <= limit, f"{name}: over the limit")
     net.check(most > limit / 2, f"{name}: only {most} bytes of snapshots were ever kept")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     return int(most)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
+    parser = net.parser(__doc__)
     parser.add_argument("--only", help="one model")
     o = parser.parse_args()
     found = net.models_or_skip(o.models, [o.only] if o.only else net.HYBRIDS)
@@ -235,4 +216,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -5,19 +5,15 @@ What they used is free on both machines within a quarter of a second (and the 10
 looks at its clients' sockets, and a step), other clients get the answers that they always get, and
 after a storm descriptors, threads, pages and memory are what they were.
 """
-import argparse
 import os
 import random
-import sys
 import threading
 import time
 
 import net_harness as net
-import rig
-sys.path.insert(0, rig.TOOLS)
-from fault_proxy import FaultProxy                                          # noqa: E402
-from losses import Bench                                                    # noqa: E402
-from streams import Leaver, Streams                                         # noqa: E402
+from fault_proxy import FaultProxy
+from losses import Bench
+from streams import Leaver, Streams
 
 NOTICED_S = 0.1            # a server looks at its clients' sockets so often
 FREE_S = 0.25
@@ -97,7 +93,7 @@ def every_stage(b, times=3):
         tokens = b.prompt()
         net.check(net.facts(server.complete(tokens)) == b.want(tokens), "another answer afterwards")
         net.check(server.worker()["n_connects"] == 1, "the connection was lost")
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+        net.end_all(server, worker)
     return "free after: " + ", ".join(told)
 
 
@@ -106,8 +102,9 @@ def counts(worker, server):
     return [p.count(c) for p in (worker, server) for c in ("fd", "task")]
 
 
-def storm(b, times=1000, at_once=24):
+def storm(b, at_once=24):
     """So many clients that leave at any moment, many at once, while others go on."""
+    times = b.n_clients
     worker = b.worker("--n-prefill", 6)
     proxy = FaultProxy(worker.address, rate_mbit=60)   # so that many leave while rows come
     server = b.server(workers=[proxy.address])
@@ -131,19 +128,15 @@ def storm(b, times=1000, at_once=24):
 
     def run(n_times):
         end[0] = left[0] + n_times
-        threads = [threading.Thread(target=go) for _ in range(at_once)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+        for t in [net.Task(go) for _ in range(at_once)]:
+            t.done()
 
     def run_beside_streams(n_times):
         with Streams(server, 2):       # they check that their answers never change
             run(n_times)
-        time.sleep(0.5)
+        return net.wait_still("descriptors and threads", lambda: counts(worker, server))
 
-    run_beside_streams(times * 4 // 10)
-    before = counts(worker, server)
+    before = run_beside_streams(times * 4 // 10)
     memory = [(worker.rss_kib(), server.rss_kib())]
     for _ in range(2):
         run_beside_streams(times * 3 // 10)
@@ -159,28 +152,24 @@ def storm(b, times=1000, at_once=24):
     net.check(server.worker()["n_lost"] == 0, f"{server.worker()}")
     tokens = b.prompt()
     net.check(net.facts(server.complete(tokens)) == b.want(tokens), "another answer afterwards")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     proxy.close()
     return (f"{times} left, {told['cancelled']} of them on the worker; descriptors and threads "
             f"{before}, then {after}; memory {grown[0]:+} and {grown[1]:+} KiB")
 
 
+CASES = [every_stage, storm]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    parser.add_argument("--only")
-    parser.add_argument("--times", type=int, default=1000, help="clients of the storm")
+    parser = net.parser(__doc__, CASES)
+    parser.add_argument("--clients", type=int, default=1000, help="of the storm")
     o = parser.parse_args()
     os.environ["MALLOC_ARENA_MAX"] = "1"   # else each thread keeps some, now more, now less
     b = Bench(o.baton, o.models)
-    for case in (every_stage, lambda b: storm(b, o.times)):
-        name = getattr(case, "__name__", "")
-        name = "storm" if name == "<lambda>" else name
-        if o.only in (None, name):
-            begin = time.monotonic()
-            print(f"{name}: {case(b)} ({time.monotonic() - begin:.1f} s)", flush=True)
+    b.n_clients = o.clients
+    return net.run_cases(o, CASES, b)
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

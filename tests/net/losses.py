@@ -5,19 +5,15 @@ A killed worker and a wall that refuses are seen at once, a wall that swallows a
 heartbeat. Local prefill goes on from the last complete chunk, a worker that comes back as another
 process is used again and nothing of the old one is, and each policy does what it says.
 """
-import argparse
 import re
 import signal
 import statistics
-import sys
-import threading
 import time
 
 import net_harness as net
 import rig
-sys.path.insert(0, rig.TOOLS)
-from fault_proxy import FaultProxy                                          # noqa: E402
-from streams import Leaver, Streams, check_time, in_time                    # noqa: E402
+from fault_proxy import FaultProxy
+from streams import Leaver, Streams
 
 CHUNK = 32
 TOKENS = 2500
@@ -29,7 +25,7 @@ class Bench:
     def __init__(self, baton, models):
         self.baton = baton
         self.models = models
-        self.model = next(iter(net.models_or_skip(models, ["tiny-llama"]).values()))
+        self.model = net.model_or_skip(models)
         self.other = net.find_models(models, ["tiny-qwen3"]).get("tiny-qwen3")
         self.plain = net.Server(baton, self.model, "-c", 3 * TOKENS, "-np", 2)
         self.serial = 0
@@ -55,18 +51,19 @@ class Bench:
                           workers=workers, **more)
 
 
-class Asked(threading.Thread):
-    """One prompt under way."""
+class Asked(net.Task):
+    """One prompt under way; after done() there are status, answer and the moment of the end."""
 
     def __init__(self, server, tokens, **options):
-        super().__init__(daemon=True)
-        self.server, self.tokens, self.options = server, tokens, options
-        self.status = self.answer = self.end = None
-        self.start()
+        self.tokens = tokens
+        super().__init__(lambda: server.try_complete(tokens, **options))
 
     def run(self):
-        self.status, self.answer = self.server.try_complete(self.tokens, **self.options)
+        super().run()
         self.end = time.monotonic()
+
+    def done(self):
+        self.status, self.answer = super().done()
 
 
 def wait_rows(server, tokens, least=300):
@@ -91,7 +88,7 @@ def check_kept(told, n):
 
 # ---- killed ----
 
-@in_time
+@net.again_if_late
 def killed(b, times=5):
     """kill -9: seen in less than a second, by policy `fail` too; other streams go on as before."""
     listen = f"127.0.0.1:{net.free_port()}"
@@ -113,7 +110,7 @@ def killed(b, times=5):
             worker.kill()
             net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 5)
             seen.append(time.monotonic() - moment)
-            asked.join()
+            asked.done()
             if policy == "fail":
                 # Nothing is prefilled here meanwhile, so the others must not notice anything.
                 net.check(asked.status in (502, 504), f"{asked.status}: {asked.answer}")
@@ -125,13 +122,13 @@ def killed(b, times=5):
                 check_kept(asked.answer["prefill"], TOKENS)
             worker = b.worker("--link-buffer", 65536, listen=listen)
             server.wait_ready()
-    check_time(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
+    net.check_time(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
     # Both are the longest of a window of the same length; the median of several, because one hiccup
     # of the machine is longer than a hundred gaps.
     gap, normal = statistics.median(during), statistics.median(windows)
-    check_time(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
+    net.check_time(gap <= 2 * max(normal, 0.005), f"longest gap {gap * 1000:.1f} ms, else "
               f"{normal * 1000:.1f} ms")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     proxy.close()
     return (f"seen after {max(seen) * 1000:.0f} ms at most; longest gap of others "
             f"{gap * 1000:.1f} ms, else {normal * 1000:.1f} ms")
@@ -152,7 +149,7 @@ def restarted(b):
     wait_rows(server, asked.tokens)
     worker.kill()
     worker = b.worker("--link-buffer", 65536, listen=listen)
-    asked.join()
+    asked.done()
     net.check(net.facts(asked.answer) == b.want(asked.tokens), "another answer")
     server.wait_ready()
     more = tokens + net.prompt(100, 2)
@@ -162,7 +159,7 @@ def restarted(b):
     net.check(told["place"] == "remote" and told["forecast"]["workers"][0]["n_known"] == 0, f"{told}")
     state = server.worker()
     net.check(state["n_connects"] == 2 and state["n_late_frames"] == 0, f"{state}")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     proxy.close()
 
 
@@ -181,7 +178,7 @@ def cut_off(b, r, how):
     how()
     net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 10)
     seen = time.monotonic() - moment
-    asked.join()
+    asked.done()
     net.check(net.facts(asked.answer) == b.want(tokens), f"another answer: {asked.answer['prefill']}")
     check_kept(asked.answer["prefill"], TOKENS)
     r.server.unblock()
@@ -191,7 +188,7 @@ def cut_off(b, r, how):
     net.wait_for("the worker to be back", lambda: server.worker()["state"] == "ready", 15)
     told = server.complete(b.prompt(400))["prefill"]
     net.check(told["place"] == "remote", f"{told}")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     return seen, asked.answer["prefill"]["n_remote"]
 
 
@@ -218,13 +215,9 @@ def with_rig(body):
     try:
         r = rig.Rig()
     except rig.NotAllowed as problem:
-        raise Skipped(str(problem))
+        raise net.Skipped(str(problem))
     with r:
         return body(r)
-
-
-class Skipped(Exception):
-    pass
 
 
 # ---- buffers that are used again ----
@@ -237,41 +230,31 @@ def stale_pages(b, rounds=4):
     with FaultProxy(worker.address, rate_mbit=24) as proxy:
         server = b.server(workers=[proxy.address])
         server.wait_ready()
-        problems, done = [], [0, 0]
         prompts = [b.prompt(n) for _ in range(3)]
         for tokens in prompts:
             b.want(tokens)
 
-        def going():
-            enough = done[0] >= rounds and worker.status()["cancelled"] >= 5
-            return not enough and not problems and done[0] < 10 * rounds
-
         def stay():
-            while going():
-                tokens = prompts[done[0] % 3]
-                answer = server.complete(tokens)
-                if net.facts(answer) != b.want(tokens) or answer["prefill"]["place"] != "remote":
-                    problems.append(answer["prefill"])
-                done[0] += 1
+            for i in range(10 * rounds):
+                if i >= rounds and worker.status()["cancelled"] >= 5:
+                    return i
+                answer = server.complete(prompts[i % 3])
+                net.check(net.facts(answer) == b.want(prompts[i % 3]) and
+                          answer["prefill"]["place"] == "remote",
+                          f"another prompt's rows: {answer['prefill']}")
+            raise net.Failed(f"hardly any were cancelled: {worker.status()}")
 
-        def go():
-            while going():
-                client = Leaver(server, net.prompt(2 * n, 100 + done[1]))
-                time.sleep(0.02 + 0.02 * (done[1] % 8))
-                client.leave()
-                done[1] += 1
-
-        threads = [threading.Thread(target=stay), threading.Thread(target=go)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        net.check(not problems, f"another prompt's rows: {problems[:1]}")
-        net.check(worker.status()["cancelled"] >= 5, f"{done} {worker.status()}")
+        staying, n_left = net.Task(stay), 0
+        while staying.is_alive():
+            client = Leaver(server, net.prompt(2 * n, 100 + n_left))
+            time.sleep(0.02 + 0.02 * (n_left % 8))     # at any moment of its transfer
+            client.leave()
+            n_left += 1
+        n_stayed = staying.done()
         net.check(server.worker()["n_corrupt"] == 0, f"{server.worker()}")
         worker.wait_idle()
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
-    return f"{done[0]} remote answers right, {done[1]} clients left meanwhile"
+        net.end_all(server, worker)
+    return f"{n_stayed} remote answers right, {n_left} clients left meanwhile"
 
 
 # ---- policies ----
@@ -287,7 +270,7 @@ def expect_policy(b, server, policy, tokens, asked=None, before=None):
     """Which counters moved, and that the answer is right or an error with the reason."""
     before = before or counters(server)
     asked = asked or Asked(server, tokens, policy=policy)
-    asked.join()
+    asked.done()
     moved = [int(y - x) for x, y in zip(before, counters(server))]
     if policy == "fail":
         message = asked.answer["error"]["message"]
@@ -338,7 +321,7 @@ def policies(b):
         worker.kill()
         reason = expect_policy(b, server, policy, asked.tokens, asked, before)
         net.check(re.search(r"gave \d+ of \d+ tokens, then: ", reason), reason)
-    net.check(server.end() == 0 and strict.end() == 0, "an end was not orderly")
+    net.end_all(server, strict)
 
 
 def hedged(b):
@@ -361,7 +344,7 @@ def hedged(b):
             before = server.prefill()
             asked = Asked(server, b.prompt(), policy="hedge")
             after()
-            asked.join()
+            asked.done()
             prefill = asked.answer["prefill"]
             net.check(asked.status == 200 and net.facts(asked.answer) == b.want(asked.tokens),
                       f"{what}: another answer: {prefill}")
@@ -391,10 +374,10 @@ def hedged(b):
         asked = Asked(server, b.prompt(), policy="hedge")
         wait_rows(server, asked.tokens)
         worker.kill()
-        asked.join()
+        asked.done()
         net.check(net.facts(asked.answer) == b.want(asked.tokens) and
                   asked.answer["prefill"]["fallback"], f"{asked.answer['prefill']}")
-        net.check(server.end() == 0, "an end was not orderly")
+        net.end_all(server)
     return f"here {here_ms:.0f} ms; " + ", ".join(told)
 
 
@@ -402,7 +385,7 @@ def hedged_state(b):
     """The same with recurrent layers: whoever is first, the state is that of one side."""
     model = net.find_models(b.models, ["hf-qwen35"]).get("hf-qwen35")
     if not model:
-        raise Skipped("no hybrid model")
+        raise net.Skipped("no hybrid model")
     worker = net.Worker(b.baton, model, "-c", 2048, "-t", 1, "--link-buffer", 65536)
     places = {}
     with FaultProxy(worker.address) as proxy:
@@ -422,7 +405,7 @@ def hedged_state(b):
             places[kind] = places.get(kind, 0) + 1
         net.check(places.get("local hedged"), f"{places}")
         net.check(any(p.startswith("remote") for p in places), f"{places}")
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+        net.end_all(server, worker)
     return f"{places}"
 
 
@@ -431,29 +414,9 @@ CASES = [killed, restarted, swallowed, unplugged, refused, stale_pages, policies
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    parser.add_argument("--only")
-    parser.add_argument("--times", type=int, default=1, help="run all so often")
-    o = parser.parse_args()
-    b = Bench(o.baton, o.models)
-    failed = []
-    for case in CASES * o.times:
-        if o.only and case.__name__ != o.only:
-            continue
-        begin = time.monotonic()
-        try:
-            print(f"{case.__name__}: {case(b) or 'ok'} ({time.monotonic() - begin:.1f} s)",
-                  flush=True)
-        except Skipped as why:
-            print(f"{case.__name__}: skipped: {why}", flush=True)
-        except net.Failed as problem:
-            failed.append(case.__name__)
-            print(f"{case.__name__}: FAILED: {problem}", flush=True)
-    net.check(not failed, f"{', '.join(failed)}")
-    return f"{len(CASES)} cases"
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, Bench(o.baton, o.models))
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -2,9 +2,12 @@
 
 A test is a program: test.py BATON MODELS [options]; BATON is the program under test, MODELS a
 folder with tiny-llama-f32.gguf and so on (tests/golden). Exit code 77: something is missing.
+Modules of tools/ (fault_proxy) can be imported once this one is.
 """
+import argparse
 import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -17,6 +20,10 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "tools"))
 
 SKIP = 77
 FAMILIES = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
@@ -41,9 +48,26 @@ class Failed(Exception):
     pass
 
 
+class Late(Failed):
+    """Nothing is wrong but a time, which may be another program's fault: looked at again."""
+
+
+class CasesFailed(Failed):
+    """Each of them has been shown."""
+
+
+class Skipped(Exception):
+    """A case that cannot be run here; says why."""
+
+
 def check(condition, text):
     if not condition:
         raise Failed(text)
+
+
+def check_time(condition, text):
+    if not condition:
+        raise Late(text)
 
 
 def wait_for(what, predicate, seconds=20.0):
@@ -56,6 +80,20 @@ def wait_for(what, predicate, seconds=20.0):
         if time.monotonic() > end:
             raise Failed(f"waited {seconds:.0f} s for: {what}")
         time.sleep(0.01)
+
+
+def wait_still(what, value, seconds=20.0, still=0.3):
+    """value() once it has been the same for so long: threads, descriptors end after the answer."""
+    last, since = value(), time.monotonic()
+
+    def same():
+        nonlocal last, since
+        now = value()
+        if now != last:
+            last, since = now, time.monotonic()
+        return time.monotonic() - since > still
+    wait_for(f"{what} to stay as they are", same, seconds)
+    return last
 
 
 def free_port():
@@ -136,6 +174,12 @@ class Process:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
 
 
+def end_all(*processes):
+    """Fails unless each of them ends in order, though all are ended."""
+    codes = [(p.command[1], p.end()) for p in processes]
+    check(all(code == 0 for _, code in codes), f"exit codes: {codes}")
+
+
 class Worker(Process):
     def __init__(self, baton, model, *options, listen=None, within=None, cpu=None):
         self.n_told = 0
@@ -203,6 +247,17 @@ class Server(Process):
     def wait_ready(self, n=1, seconds=20):
         return wait_for(f"{n} workers to be ready", lambda: self.prefill()["n_ready"] >= n, seconds)
 
+    def reconnect(self, proxy, direction="down", **faults):
+        """Cuts the connection through this proxy; returns when the next one is ready. That one has
+        these faults, those behind it have none."""
+        self.wait_ready()              # else the cut may meet one that comes by itself
+        n = self.worker()["n_connects"]
+        proxy.direction, proxy.faults = direction, faults
+        proxy.cut()
+        wait_for("a new connection", lambda: (lambda w: w["n_connects"] > n and
+                 w["state"] == "ready")(self.worker()))
+        proxy.faults = {}
+
     def try_complete(self, tokens, n_predict=8, where="remote", policy="fallback", cache=False,
                      n_probs=10, **more):
         """HTTP status and answer."""
@@ -233,6 +288,27 @@ def facts(answer):
 def prompt(n, seed, vocabulary=500):
     r = random.Random(seed * 1000003 + n)
     return [r.randrange(vocabulary) for _ in range(n)]
+
+
+class Task(threading.Thread):
+    """f(*given), beside others from now on. done() waits; it returns, or fails, as f has."""
+
+    def __init__(self, f, *given):
+        super().__init__(daemon=True)
+        self.f, self.given, self.told, self.problem = f, given, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.told = self.f(*self.given)
+        except Exception as problem:                # for done()
+            self.problem = problem
+
+    def done(self):
+        self.join()
+        if self.problem:
+            raise self.problem
+        return self.told
 
 
 class Background:
@@ -280,27 +356,93 @@ def find_models(folder, names):
     return found
 
 
-def show_logs():
-    for child in _children[-6:]:
-        lines = child.text().splitlines()[-12:]
-        print(f"--- {' '.join(child.command[1:])}\n" + "\n".join(lines), flush=True)
-
-
-def run(main):
-    """Runs main(); shows the end of all logs when it fails."""
-    begin = time.monotonic()
-    try:
-        print(f"{main() or 'ok'} ({time.monotonic() - begin:.1f} s)", flush=True)
-        return 0
-    except Failed as problem:
-        print(f"FAILED: {problem}", flush=True)
-        show_logs()
-        return 1
-
-
 def models_or_skip(folder, names):
     found = find_models(folder, names)
     if not found:
         print(f"skipped: none of {', '.join(names)} in {folder}")
         sys.exit(SKIP)
     return found
+
+
+def model_or_skip(folder, name="tiny-llama"):
+    return models_or_skip(folder, [name])[name]
+
+
+# ---- programs and their cases ----
+
+def parser(doc, cases=()):
+    """For the command line of a test whose module says `doc` of itself, and that runs `cases`."""
+    p = argparse.ArgumentParser(description=doc.split("\n")[0])
+    p.add_argument("baton")
+    p.add_argument("models")
+    if cases:
+        p.add_argument("--only", choices=[c.__name__ for c in cases], help="one case")
+        p.add_argument("--times", type=int, default=1, help="run all so often")
+    return p
+
+
+def again_if_late(case, tries=3):
+    """The case, up to so many times while nothing is wrong with it but a time (Late): a wrong
+    answer, an error or a complaint of a sanitizer fails at once. What it started is ended."""
+    @functools.wraps(case)
+    def tried(*given):
+        for k in range(1, tries + 1):
+            n = len(_children)
+            try:
+                told = case(*given)
+            except Late as problem:
+                print(f"{case.__name__}: attempt {k} of {tries} is late: {problem}", flush=True)
+                if k == tries:
+                    raise
+                for child in _children[n:]:
+                    check(child.end() in (0, -signal.SIGKILL),
+                          f"{child.command[1]}: exit {child.child.returncode} in a late attempt")
+            else:
+                if k > 1:
+                    print(f"{case.__name__}: attempt {k} of {tries} is in time", flush=True)
+                return told
+    return tried
+
+
+def show_logs(children=_children):
+    """The end of each of the last six."""
+    for child in children[-6:]:
+        lines = child.text().splitlines()[-12:]
+        print(f"--- {' '.join(child.command[1:])}\n" + "\n".join(lines), flush=True)
+
+
+def run_cases(o, cases, *given):
+    """Runs each case, a function of `given`, as the command line o wants it, and prints a line of
+    what it says. One that fails is shown with its logs and does not keep others from running."""
+    chosen = [c for c in cases if o.only in (None, c.__name__)] * o.times
+    failed = []
+    for case in chosen:
+        begin, n, troubled = time.monotonic(), len(_children), []
+        try:
+            told = case(*given) or "ok"
+        except Skipped as why:
+            told = f"skipped: {why}"
+        except Exception as problem:
+            told, troubled = f"FAILED: {problem}", _children[n:]
+            failed.append(case.__name__)
+            if not isinstance(problem, Failed):
+                traceback.print_exc()
+        print(f"{case.__name__}: {told} ({time.monotonic() - begin:.1f} s)", flush=True)
+        show_logs(troubled)
+        for child in troubled:
+            child.end(hard=True)
+    if failed:
+        raise CasesFailed(f"{len(failed)} of {len(chosen)} cases: {', '.join(failed)}")
+    return f"{len(chosen)} cases"
+
+
+def run(main):
+    """Runs main() and ends the program; shows the end of all logs when it fails."""
+    begin = time.monotonic()
+    try:
+        print(f"{main() or 'ok'} ({time.monotonic() - begin:.1f} s)", flush=True)
+    except Failed as problem:
+        print(f"FAILED: {problem}", flush=True)
+        show_logs([] if isinstance(problem, CasesFailed) else _children)
+        sys.exit(1)
+    sys.exit(0)

@@ -4,7 +4,6 @@
 A socket of the test stands for systemd's, once with a path and once with an abstract name; a name
 that leads nowhere, or is nonsense, changes nothing.
 """
-import argparse
 import http.client
 import os
 import signal
@@ -52,23 +51,23 @@ def check_order(manager):
     net.check(any(x.startswith("STATUS=") for x in lines), f"{manager.told}")
 
 
-def one_worker(o, model, name):
+def one_worker(baton, model, name):
     manager = Manager(name)
-    worker = with_manager(name, lambda: net.Worker(o.baton, model, "-c", 512))
+    worker = with_manager(name, lambda: net.Worker(baton, model, "-c", 512))
     manager.wait("READY=1")
     net.check(f"STATUS=listening on {worker.address}" in manager.lines(), f"{manager.told}")
     with socket.create_connection(("127.0.0.1", worker.port)):
         net.check("STOPPING=1" not in manager.lines(), f"{manager.told}")
     worker.signal(signal.SIGTERM)
     manager.wait("STOPPING=1")
-    net.check(worker.end() == 0, "worker")
+    net.end_all(worker)
     check_order(manager)
 
 
-def one_server(o, model, name):
+def one_server(baton, model, name):
     """It listens before the model is loaded, and is ready only after that."""
     manager = Manager(name)
-    server = with_manager(name, lambda: net.Server(o.baton, model, "-c", 512))
+    server = with_manager(name, lambda: net.Server(baton, model, "-c", 512))
     manager.wait("READY=1")
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.request("GET", "/health")
@@ -76,11 +75,11 @@ def one_server(o, model, name):
     connection.close()
     server.signal(signal.SIGTERM)
     manager.wait("STOPPING=1")
-    net.check(server.end() == 0, "server")
+    net.end_all(server)
     check_order(manager)
 
 
-def while_loading(o, model, verb, options):
+def while_loading(baton, model, verb, *options):
     """SIGTERM as soon as it says that it loads: STOPPING, no READY after it, exit 0 at once. Loading
     may be over first; once in twenty it has to be caught."""
     caught = False
@@ -88,7 +87,7 @@ def while_loading(o, model, verb, options):
         name = os.path.join(net._folder, f"notify-loading-{verb}-{i}")
         manager = Manager(name)
         environment = dict(os.environ, NOTIFY_SOCKET=name)
-        child = subprocess.Popen([o.baton, verb, "-m", model, "-t", "1", *options],
+        child = subprocess.Popen([baton, verb, "-m", model, "-t", "1", *options],
                                  env=environment, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True)
         manager.wait("STATUS=loading the model")
@@ -110,29 +109,42 @@ def while_loading(o, model, verb, options):
     return seconds
 
 
-def nobody_listens(o, model):
+def names(kind):
+    """A path, and where there is such a thing an abstract name."""
+    yield os.path.join(net._folder, "notify-" + kind)
+    if sys.platform == "linux":
+        yield f"@baton-test-{kind}-{os.getpid()}"
+
+
+def workers(baton, model):
+    for name in names("worker"):
+        one_worker(baton, model, name)
+
+
+def servers(baton, model):
+    for name in names("server"):
+        one_server(baton, model, name)
+
+
+def stopped_while_loading(baton, model):
+    seconds = (while_loading(baton, model, "serve", "--port", "0"),
+               while_loading(baton, model, "worker", "--listen", "127.0.0.1:0"))
+    return f"ended {1000 * max(seconds):.0f} ms after SIGTERM"
+
+
+def nobody_listens(baton, model):
     for name in ("/nowhere/socket", "@baton-nobody-there", "nonsense", "@", "/" + "x" * 200):
-        worker = with_manager(name, lambda: net.Worker(o.baton, model, "-c", 512))
+        worker = with_manager(name, lambda: net.Worker(baton, model, "-c", 512))
         net.check(worker.end() == 0, f"NOTIFY_SOCKET={name}: exit {worker.child.returncode}")
 
 
+CASES = [workers, servers, stopped_while_loading, nobody_listens]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    o = parser.parse_args()
-    model = net.models_or_skip(o.models, ["tiny-llama"])["tiny-llama"]
-    path = os.path.join(net._folder, "notify")
-    one_worker(o, model, path + "-worker")
-    one_server(o, model, path + "-server")
-    if sys.platform == "linux":
-        one_worker(o, model, f"@baton-test-worker-{os.getpid()}")
-        one_server(o, model, f"@baton-test-server-{os.getpid()}")
-    seconds = [while_loading(o, model, *way) for way in
-               (("serve", ["--port", "0"]), ("worker", ["--listen", "127.0.0.1:0"]))]
-    nobody_listens(o, model)
-    return f"ended {1000 * max(seconds):.0f} ms after SIGTERM while loading"
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, o.baton, net.model_or_skip(o.models))
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

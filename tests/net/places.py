@@ -5,19 +5,18 @@ The numbers of the choice (95 % of the cells right, at worst 10 % slower) are he
 machines in tests/unit/handoff/sweep.c; here real processes show that what is measured and predicted
 leads to the faster place wherever one of them is clearly faster.
 """
-import argparse
+import functools
+import http.client
+import json
 import os
 import statistics
-import sys
 import threading
 import time
 
 import net_harness as net
-import rig
-sys.path.insert(0, rig.TOOLS)
-from fault_proxy import FaultProxy                                          # noqa: E402
-from losses import Asked, Bench                                             # noqa: E402
-from streams import Late, Leaver, check_time, in_time                                         # noqa: E402
+from fault_proxy import FaultProxy
+from losses import Asked, Bench
+from streams import Leaver
 
 CLEAR = 1.6                # a place that much slower must not be chosen
 TOKENS = 2000
@@ -50,37 +49,33 @@ def slow_server(b, proxy, *options):
     return server
 
 
+@functools.partial(net.again_if_late, tries=4)
 def cell(b, server, n):
-    """What both places take and which one is chosen: a sentence, and whether it is wrong."""
+    """What both places take and which one is chosen, which must not be the clearly slower one."""
     here, there = (total_ms(server, b, n, w) for w in ("local", "remote"))
     chosen, told = place(server, b.prompt(n))
     f = told["forecast"]
     net.check(f["local_ms"] > 0 and f["workers"][0]["ms"] > 0, f"{told}")
     taken, other = (there, here) if chosen == "remote" else (here, there)
     probe = server.prefill()["decisions"][0]["probe"]
-    return (f"{n} tokens: {here:.0f} ms here, {there:.0f} there, {chosen}",
-            taken > CLEAR * other and not probe)
+    text = f"{n} tokens: {here:.0f} ms here, {there:.0f} there, {chosen}"
+    net.check_time(taken <= CLEAR * other or probe, text)
+    return text
 
 
 def choices(b):
     """Lengths and link rates: nowhere the clearly slower place."""
     worker = b.worker("--n-prefill", 2, "--link-buffer", 262144)
-    rows, wrong = [], []
+    rows = []
     with FaultProxy(worker.address) as proxy:
         server = slow_server(b, proxy)
         for rate in (0, 30):
             proxy.set_rate(rate)
             settle(server, b, 6)
             for n in (100, 600, TOKENS):
-                # Again where it looks wrong: other programs may just have had the machine.
-                tries = [cell(b, server, n)]
-                while tries[-1][1] and len(tries) < 4:
-                    tries.append(cell(b, server, n))
-                rows.append(f"{rate or 'no'} Mbit/s limit, {tries[-1][0]}")
-                wrong += [rows[-1]] if tries[-1][1] else []
+                rows.append(f"{rate or 'no'} Mbit/s limit, {cell(b, server, n)}")
         proxy.set_rate(0)
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
-    net.check(not wrong, "; ".join(wrong))
+        net.end_all(server, worker)
     return "; ".join(rows)
 
 
@@ -102,11 +97,11 @@ def queue_counts(b):
         net.check(then["tokens_ahead"] > forecast["tokens_ahead"] + n, f"{forecast} {then}")
         net.check(then["ms"] > forecast["ms"] and behind == "local", f"{told_behind}")
         proxy.set_rate(0)
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+        net.end_all(server, worker)
     return f"idle: {before}, {forecast['ms']:.0f} ms; behind others: {behind}, {then['ms']:.0f} ms"
 
 
-@in_time
+@net.again_if_late
 def adaptation(b):
     """The rate of the link changes while the server runs: the mind follows, and does not flap."""
     worker = b.worker("--link-buffer", 262144)
@@ -127,7 +122,7 @@ def adaptation(b):
             for i in range(most):
                 if row(1)[0] == (wanted, False):
                     return i
-            raise Late(f"not {wanted} after {most} prompts: {server.prefill()['decisions'][:3]}")
+            raise net.Late(f"not {wanted} after {most} prompts: {server.prefill()['decisions'][:3]}")
 
         until("remote", 12)
         flips = [sum(p == "local" for p, probe in row(10))]
@@ -141,8 +136,8 @@ def adaptation(b):
         proxy.set_rate(0)
         up = until("remote", 40)
         flips.append(sum(p == "local" for p, probe in row(10)))
-        check_time(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+        net.check_time(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
+        net.end_all(server, worker)
     return (f"to local after {down} prompts, back after {up}; the other way in 10, 18, 10: {flips}; "
             f"probes: {told['n_hedged']}, here first: {told['n_outrun']}, at most {longest:.0f} ms")
 
@@ -184,14 +179,16 @@ def delta(b):
         # And a short one stays.
         fourth = server.complete(tokens + net.prompt(40, 7), cache=True, where="auto")["prefill"]
         net.check(fourth["place"] in ("local", "cache") and not fourth["fallback"], f"{fourth}")
-        net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+        net.end_all(server, worker)
     return f"{whole} bytes for turn 1, {moved} for turn 2"
 
 
 # ---- several prompts, several workers ----
 
-def balance_once(b):
-    """The larger share of the tokens of six prompts, long and short by turns."""
+@functools.partial(net.again_if_late, tries=4)
+def balance(b):
+    """Two workers, six prompts, long and short by turns: by count one would get all the long ones.
+    Again where it looks wrong: a busy machine may measure one of two equal workers as slow."""
     room = ["-c", 10 * TOKENS]
     workers = [b.worker(*room, "--link-buffer", 65536) for _ in range(2)]
     proxies = [FaultProxy(w.address) for w in workers]
@@ -215,20 +212,12 @@ def balance_once(b):
     for p in proxies:
         p.set_rate(0)
     server.wait_idle(60)
-    net.check(server.end() == 0 and all(w.end() == 0 for w in workers), "an end was not orderly")
+    net.end_all(server, *workers)
     for p in proxies:
         p.close()
-    return max(loads.values()) / sum(loads.values())
-
-
-def balance(b):
-    """Two workers, long and short prompts by turns: by count one would get all the long ones."""
-    # Again where it looks wrong: a busy machine may measure one of two equal workers as slow.
-    shares = [balance_once(b)]
-    while shares[-1] >= 0.75 and len(shares) < 4:
-        shares.append(balance_once(b))
-    net.check(shares[-1] < 0.75, f"the larger share of the tokens: {shares}")
-    return f"the larger share of the tokens is {shares[-1]:.2f} (by count: 0.89)"
+    share = max(loads.values()) / sum(loads.values())
+    net.check_time(share < 0.75, f"the larger share of the tokens is {share:.2f}")
+    return f"the larger share of the tokens is {share:.2f} (by count: 0.89)"
 
 
 def fairness(b):
@@ -240,22 +229,17 @@ def fairness(b):
     server.wait_ready()
     alone_long = total_ms(server, b, 2 * TOKENS, "remote")
     alone_short = total_ms(server, b, 64, "remote")
-    ends = {}
 
     def client(i):
         server.complete(net.prompt(2 * TOKENS, 300 + i), n_predict=1)
-        ends[i] = time.monotonic()
+        return time.monotonic()
 
-    clients = [threading.Thread(target=client, args=(i,)) for i in range(4)]
-    for c in clients:
-        c.start()
+    clients = [net.Task(client, i) for i in range(4)]
     net.wait_for("four long ones", lambda: (lambda w: w["n_in_flight"] + w["n_waiting"] >= 3)
                  (server.worker()))
     behind = server.complete(b.prompt(64), n_predict=1)["prefill"]["total_ms"]
     short_end = time.monotonic()
-    for c in clients:
-        c.join()
-    first = sum(end < short_end for end in ends.values())
+    first = sum(c.done() < short_end for c in clients)
     net.check(first <= 1, f"the short one waited for {first} of four long ones")
     net.check(behind < alone_long + 10 * alone_short, f"{behind:.0f} ms behind, {alone_short:.0f} "
               f"alone, {alone_long:.0f} for a long one")
@@ -267,18 +251,16 @@ def fairness(b):
             i += 1
             server.complete(net.prompt(100, 1000 * k + i), n_predict=1)
 
-    flows = [threading.Thread(target=flow, args=(k,)) for k in range(1, 5)]
-    for f in flows:
-        f.start()
+    flows = [net.Task(flow, k) for k in range(1, 5)]
     beside = [server.complete(b.prompt(2 * TOKENS), n_predict=1)["prefill"]["total_ms"]
               for _ in range(2)]
     stop.set()
     for f in flows:
-        f.join()
+        f.done()
     # It is overtaken at most by as much work as it is itself; the rest is for two cores that run
     # both processes and five clients.
     net.check(min(beside) < 6 * alone_long, f"{beside} beside short ones, {alone_long:.0f} alone")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     return (f"short: {alone_short:.0f} ms alone, {behind:.0f} behind four long ones; long: "
             f"{alone_long:.0f} ms alone, {min(beside):.0f} beside a flow of short ones")
 
@@ -295,49 +277,56 @@ def full_pool(b):
     server.wait_ready()
     for i in range(3):
         server.complete(b.prompt(n), n_predict=400)
-    got, most, stop = [], [0], threading.Event()
+    stop, options = threading.Event(), {"n_predict": 400, "n_probs": 1}
 
     def client(i):
         begin = time.monotonic()
-        body = {"prompt": net.prompt(n, 60 + i), "n_predict": 400, "temperature": 0,
-                "ignore_eos": True, "cache_prompt": False, "prefill": {"where": "remote"}}
+        body = {"prompt": net.prompt(n, 60 + i), "temperature": 0, "ignore_eos": True,
+                "cache_prompt": False, "return_tokens": True, "prefill": {"where": "remote"},
+                **options}
         status, headers, answer = request_with_headers(server, body)
-        got.append((status, headers, answer, time.monotonic() - begin))
+        return i, status, headers, answer, time.monotonic() - begin
 
     def watch():
+        most = 0
         while not stop.is_set():
-            most[0] = max(most[0], server.worker()["n_in_flight"] + server.worker()["n_waiting"])
+            most = max(most, server.worker()["n_in_flight"] + server.worker()["n_waiting"])
+        return most
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    clients = [threading.Thread(target=client, args=(i,)) for i in range(40)]
-    for c in clients:
-        c.start()
-        time.sleep(0.005)
-    for c in clients:
-        c.join()
+    watcher = net.Task(watch)
+    clients = []
+    for i in range(40):
+        clients.append(net.Task(client, i))
+        time.sleep(0.005)              # they come one after the other
+    got = [c.done() for c in clients]
     stop.set()
-    watcher.join()
-    done = [g for g in got if g[0] == 200]
-    told = [g for g in got if g[0] == 429]
+    most = watcher.done()
+    done = [(i, answer) for i, status, _, answer, _ in got if status == 200]
+    told = [(headers, took) for _, status, headers, _, took in got if status == 429]
     net.check(len(done) + len(told) == 40 and len(told) >= 5 and len(done) >= 4,
-              f"{len(done)} answered, {len(told)} told 429, {[g[0] for g in got]}")
-    net.check(all(int(h["Retry-After"]) >= 1 for _, h, _, _ in told), f"{told[:1]}")
-    slowest = statistics.median(t for _, _, _, t in told)
+              f"{len(done)} answered, {len(told)} told 429, {[g[1] for g in got]}")
+    net.check(all(int(h["Retry-After"]) >= 1 for h, _ in told), f"{told[:1]}")
+    slowest = statistics.median(took for _, took in told)
     net.check(slowest < 0.5, f"a refusal took {slowest:.2f} s")
-    net.check(most[0] <= 3, f"{most[0]} prompts were out, with pages for two or three")
+    net.check(0 < most <= 3, f"{most} prompts were out, with pages for two or three")
+    for i, data in done:
+        answer = json.loads(data)
+        want = b.plain.complete(net.prompt(n, 60 + i), where="local", **options)
+        made = len(answer["tokens"])     # fewer where pages ended meanwhile, and then it says so
+        net.check(made == 400 or made > 0 and answer["truncated"], f"{i}: {made} tokens")
+        net.check(answer["tokens"] == want["tokens"][:made] and
+                  answer["completion_probabilities"] == want["completion_probabilities"][:made],
+                  f"{i}: another answer")
     server.wait_idle()
     net.check(server.worker()["n_corrupt"] == 0 and server.worker()["n_lost"] == 0, "lost")
     tokens = b.prompt(n)
     net.check(net.facts(server.complete(tokens)) == b.want(tokens), "another answer afterwards")
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     return (f"{len(done)} answered, {len(told)} told 429 after {slowest * 1000:.0f} ms, at most "
-            f"{most[0]} prompts out")
+            f"{most} prompts out")
 
 
 def request_with_headers(server, body):
-    import http.client
-    import json
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.request("POST", "/completion", json.dumps(body),
                        {"Content-Type": "application/json"})
@@ -374,7 +363,7 @@ def list_changes(b):
     net.wait_for("a prompt in work", lambda: any(server.worker(i)["n_in_flight"] for i in (0, 1)))
     busy = 0 if server.worker(0)["n_in_flight"] else 1
     write(f"{workers[1 - busy].address}\n")
-    asked.join()
+    asked.done()
     net.check(asked.status == 200 and asked.answer["prefill"]["worker"] == workers[busy].address,
               f"{asked.status} {asked.answer}")
     net.wait_for("one worker", lambda: server.prefill()["n_workers"] == 1)
@@ -388,7 +377,7 @@ def list_changes(b):
     told = server.complete(b.prompt(200), where="auto")["prefill"]
     net.check(told["place"] == "local" and told["fallback"], f"{told}")
     os.unlink(path)
-    net.check(server.end() == 0 and all(w.end() == 0 for w in workers), "an end was not orderly")
+    net.end_all(server, *workers)
 
 
 def both_roles(b):
@@ -398,32 +387,28 @@ def both_roles(b):
                         workers=[f"127.0.0.1:{ports[1 - i]}"]) for i in range(2)]
     for s in servers:
         s.wait_ready()
-    problems = []
 
     def client(s, k):
         for i in range(4):
             tokens = net.prompt(700, 100 * k + i)
             answer = s.complete(tokens)
-            if net.facts(answer) != b.want(tokens) or answer["prefill"]["place"] != "remote":
-                problems.append(answer["prefill"])
+            net.check(net.facts(answer) == b.want(tokens) and
+                      answer["prefill"]["place"] == "remote", f"{answer['prefill']}")
 
-    clients = [threading.Thread(target=client, args=(servers[k % 2], k)) for k in range(4)]
+    clients = [net.Task(client, servers[k % 2], k) for k in range(4)]
     for c in clients:
-        c.start()
-    for c in clients:
-        c.join()
-    net.check(not problems, f"{problems[:2]}")
+        c.done()
     asked = Asked(servers[0], b.prompt(), policy="fail")
     net.wait_for("a prompt in work", lambda: servers[0].worker()["n_in_flight"])
-    net.check(servers[1].end() == 0, "an end was not orderly")       # finishes it first
-    asked.join()
+    net.end_all(servers[1])       # finishes it first
+    asked.done()
     net.check(asked.status == 200 and net.facts(asked.answer) == b.want(asked.tokens),
               f"{asked.status} {asked.answer}")
     tokens = b.prompt(300)
     answer = servers[0].complete(tokens)
     net.check(net.facts(answer) == b.want(tokens) and answer["prefill"]["fallback"],
               f"{answer['prefill']}")
-    net.check(servers[0].end() == 0, "an end was not orderly")
+    net.end_all(servers[0])
 
 
 CASES = [choices, queue_counts, adaptation, delta, balance, fairness, full_pool, list_changes,
@@ -431,27 +416,9 @@ CASES = [choices, queue_counts, adaptation, delta, balance, fairness, full_pool,
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    parser.add_argument("--only")
-    parser.add_argument("--times", type=int, default=1, help="run all so often")
-    o = parser.parse_args()
-    b = Bench(o.baton, o.models)
-    failed = []
-    for case in CASES * o.times:
-        if o.only and case.__name__ != o.only:
-            continue
-        begin = time.monotonic()
-        try:
-            print(f"{case.__name__}: {case(b) or 'ok'} ({time.monotonic() - begin:.1f} s)",
-                  flush=True)
-        except net.Failed as problem:
-            failed.append(case.__name__)
-            print(f"{case.__name__}: FAILED: {problem}", flush=True)
-    net.check(not failed, f"{', '.join(failed)}")
-    return f"{len(CASES)} cases"
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, Bench(o.baton, o.models))
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -6,8 +6,6 @@ thread; then every chunk size, thread count and neighbourhood against it, prefil
 Equal means: tokens, text and the log-probabilities of the ten likeliest tokens at each step, in all
 their digits. The quick set takes each chunk size once; --full all combinations.
 """
-import argparse
-import sys
 
 import net_harness as net
 
@@ -54,7 +52,7 @@ def full_context(baton, model, worker, reference, options, what):
     compare(server, reference, CONTEXT - 1, f"{what}, all of the context")
     status, answer = server.try_complete(net.prompt(CONTEXT, 1), n_predict=1)
     net.check(status == 400, f"{what}: a prompt that fills the context: {status} {answer}")
-    net.check(server.end() == 0, f"server: exit {server.child.returncode}")
+    net.end_all(server)
 
 
 def one_model(baton, name, model, full):
@@ -81,20 +79,18 @@ def one_model(baton, name, model, full):
                         n_compared += 1
                 net.wait_for("the others to decode",
                              lambda: others.n_done >= 3 or others.problem, 120)
-            net.check(server.end() == 0, f"server: exit {server.child.returncode}")
+            net.end_all(server)
             if full or chunk == 256:
                 full_context(baton, model, worker, reference,
                              ["-t", threads, "--n-prefill-chunk", chunk], what)
                 n_compared += 1
-        net.check(worker.end() == 0, f"worker: exit {worker.child.returncode}")
+        net.end_all(worker)
     reference.server.end()
     return n_compared
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
+    parser = net.parser(__doc__)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", help="one model")
     o = parser.parse_args()
@@ -108,4 +104,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -6,22 +6,18 @@ claim enormous lengths, repeat an old greeting, speak of streams and epochs that
 another key or none: each costs its own connection. Ten thousand at once cost no more, and a server
 that comes while they hold on is let in.
 """
-import argparse
 import http.client
 import json
 import os
 import re
 import resource
 import socket
-import sys
 import threading
 import time
 
 import net_harness as net
 import wire
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-import fault_proxy                                                          # noqa: E402
+import fault_proxy
 
 FLAT_KIB = 4096            # strangers' buffers: 16 of 64 KiB, their threads' stacks as far as used
 FIRST_FRAME_S = 5.0        # until a connection has to have said its first frame
@@ -45,7 +41,7 @@ class Ear(fault_proxy.Edits):
 class Bench:
     def __init__(self, o):
         self.o = o
-        self.model = net.models_or_skip(o.models, ["tiny-llama"])["tiny-llama"]
+        self.model = net.model_or_skip(o.models)
         self.worker = net.Worker(o.baton, self.model, "-c", 8192, "-t", 1)
         self.server = self.start_server(self.worker.address)
         self.want = net.facts(self.server.complete(net.prompt(300, 5), where="local"))
@@ -86,8 +82,9 @@ def no_key_no_network(b):
         net.check(False, f"listens on {worker.address} without a key")
 
 
-def half_open(b, n):
+def half_open(b):
     """Connections that say nothing, all held at once; samples of memory meanwhile."""
+    n = b.o.connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, n + 500), hard))
     n = min(n, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200)
@@ -110,7 +107,7 @@ def half_open(b, n):
     b.served()
     most = max(most, b.worker.rss_kib() - b.rss)
     net.check(most < FLAT_KIB, f"{most} KiB more while {n} connections were held")
-    net.check(late.end() == 0, "the late server")
+    net.end_all(late)
     for s in held:
         s.close()
     b.flat("half open")
@@ -118,10 +115,10 @@ def half_open(b, n):
            f"{waited:.1f} s"
 
 
-def flood(b, seconds):
+def flood(b):
     """Connections opened and dropped as fast as it goes, from another address of this machine; a
     server comes in the middle of it."""
-    stop, count = threading.Event(), [0]
+    stop, count, seconds = threading.Event(), [0], b.o.seconds
 
     def attack(first):
         while not stop.is_set():
@@ -136,9 +133,7 @@ def flood(b, seconds):
                 pass
             s.close()
 
-    threads = [threading.Thread(target=attack, args=(f"127.0.0.{i + 2}",)) for i in range(2)]
-    for t in threads:
-        t.start()
+    attackers = [net.Task(attack, f"127.0.0.{i + 2}") for i in range(2)]
     begin = time.monotonic()
     late = b.start_server(b.worker.address)
     waited = time.monotonic() - begin
@@ -147,9 +142,9 @@ def flood(b, seconds):
         b.served()
         net.check(b.worker.rss_kib() - b.rss < FLAT_KIB, f"{b.worker.rss_kib() - b.rss} KiB more")
     stop.set()
-    for t in threads:
-        t.join()
-    net.check(late.end() == 0, "the late server")
+    for a in attackers:
+        a.done()
+    net.end_all(late)
     b.flat("flood")
     lines = b.worker.text().count(" warn ")
     net.check(lines < 10 * (seconds + 20), f"{lines} lines of warning for {count[0]} connections")
@@ -214,15 +209,16 @@ def record_greeting(b):
     proxy = fault_proxy.FaultProxy(b.worker.address)
     server = b.start_server(proxy.address)
     b.served(server)
-    net.check(server.end() == 0, "server")
+    net.end_all(server)
     proxy.close()
     fault_proxy.Edits = deaf
     return wire.split(bytes(Ear.heard[0].said))
 
 
-def replay(b, frames):
+def replay(b):
     """An old greeting gives a connection of one's own and nothing of the other's: no stream of it is
     open, and what it asked for in its epoch is asked for again, not answered from what was sent."""
+    frames = record_greeting(b)
     kinds = [f[0] for f in frames]
     net.check(kinds[0] == "HELLO" and "PREFILL" in kinds and "TOKENS" in kinds, f"{kinds}")
     hello = frames[0][2]
@@ -264,7 +260,7 @@ def keys(b):
         stranger = net.Server(b.o.baton, b.model, "-c", 512, *options, workers=[worker.address])
         refused.append(net.wait_for("a reason", lambda: stranger.worker()["reason"]))
         net.check(stranger.worker()["n_connects"] == 0, f"{stranger.worker()}")
-        net.check(stranger.end() == 0, "stranger")
+        net.end_all(stranger)
     net.check("keys differ" in refused[0] and "--key-file" in refused[1], f"{refused}")
     half = bytes.fromhex("16030101000100")
     held = []
@@ -280,7 +276,7 @@ def keys(b):
     # Of each stranger that holds a place TLS has a buffer of records.
     grown = worker.rss_kib() - before
     net.check(grown < FLAT_KIB + 16 * 512, f"{grown} KiB more")
-    net.check(server.end() == 0 and worker.end() == 0, "end")
+    net.end_all(server, worker)
     return f"{grown} KiB for 200 strangers"
 
 
@@ -307,7 +303,7 @@ def tenants(b):
         told.append(cached(worker, 299))
         if not share:
             told.append(api_keys(b, worker, keys))
-        net.check(all(p.end() == 0 for p in (ours, others, worker)), "end")
+        net.end_all(ours, others, worker)
     apart, with_keys, together = told
     net.check(apart[0] == 0 and apart[1] > 250 and apart[2] == 0 and apart[3] > 250, f"{apart}")
     net.check(together[0] == 0 and min(together[1:]) > 250, f"--share-cache: {together}")
@@ -332,29 +328,25 @@ def api_keys(b, worker, path):
         n = answer["timings"]["cache_n"]
         # The first question of each is new to it, whoever has asked before; the second is not.
         net.check(n == 0 if i < 2 else n > 200, f"{key} finds {n} cached: {answer['prefill']}")
-    net.check(server.end() == 0, "server")
+    net.end_all(server)
     found = cached(worker, 279)[there:]
     net.check(found == [0, 0], f"at the worker: {found}")
     return found
 
 
+CASES = [no_key_no_network, half_open, flood, slow_loris, bad_frames, replay, keys, tenants]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
+    parser = net.parser(__doc__, CASES)
     parser.add_argument("--connections", type=int, default=10000)
     parser.add_argument("--seconds", type=float, default=4, help="of the flood")
     o = parser.parse_args()
     b = Bench(o)
-    no_key_no_network(b)
-    told = [("half open", half_open(b, o.connections)), ("flood", flood(b, o.seconds)),
-            ("slow loris", slow_loris(b)), ("bad frames", bad_frames(b)),
-            ("replay", replay(b, record_greeting(b))), ("keys", keys(b)), ("tenants", tenants(b))]
-    for name, text in told:
-        print(f"{name}: {text or 'ok'}", flush=True)
-    net.check(b.server.end() == 0 and b.worker.end() == 0, "end")
-    return f"{b.worker.text().count(' warn ')} lines of warning"
+    told = net.run_cases(o, CASES, b)
+    net.end_all(b.server, b.worker)
+    return f"{told}, {b.worker.text().count(' warn ')} lines of warning"
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

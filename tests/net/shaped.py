@@ -98,15 +98,3 @@ class Pair:
         if self.proxy:
             self.proxy.close()
         self.rig.set_rate(None)
-
-
-def until_good(tries, attempt):
-    """attempt() gives None when all is well, else a sentence. Noise of a busy machine may spoil
-    one; what is wrong spoils all."""
-    said = []
-    for _ in range(tries):
-        problem = attempt()
-        if not problem:
-            return
-        said.append(problem)
-    raise net.Failed(" | ".join(said))

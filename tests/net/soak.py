@@ -10,7 +10,6 @@ left over: pages, streams, descriptors, threads, memory.
 
     soak.py BATON MODELS [--minutes 20] [--seed N]        (default: 20 seconds)
 """
-import argparse
 import collections
 import http.client
 import json
@@ -19,14 +18,11 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
 import net_harness as net
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-from fault_proxy import FaultProxy                                          # noqa: E402
+from fault_proxy import FaultProxy
 
 CONTEXT = 8192
 LENGTHS = [1900, 2, 3, 9, 31, 32, 33, 64, 100, 150, 257, 400, 512, 700, 1000, 1500]
@@ -50,7 +46,7 @@ class Known:
             tokens = net.prompt(n, seed % 1000 + 50 + i)
             answer = self._add(plain, tokens)
             self._add(plain, tokens + answer["tokens"][:N_PREDICT // 2] + net.prompt(40 + 7 * (i % 20), i))
-        net.check(plain.end() == 0, "the server without workers")
+        net.end_all(plain)
 
     def _add(self, plain, tokens):
         begin = time.monotonic()
@@ -79,7 +75,7 @@ class Side:
 class Soak:
     def __init__(self, o):
         self.baton, self.seed = o.baton, o.seed
-        self.model = next(iter(net.models_or_skip(o.models, [o.model]).values()))
+        self.model = net.model_or_skip(o.models, o.model)
         self.known = Known(o.baton, self.model, o.seed, o.minutes)
         self.key = ["--key-file", make_key()] if o.tls else []
         self.sides = [Side(self, i) for i in range(2)]
@@ -246,8 +242,9 @@ class Soak:
                          w["kv_pages_cached"])(side.worker.status()))
         for worker in self.server.prefill()["workers"]:
             net.check(worker["n_in_flight"] == 0 and worker["n_waiting"] == 0, f"{worker}")
-        time.sleep(0.5)             # threads of what has ended are joined within 0.2 s
         processes = [self.server] + [s.worker for s in self.sides]
+        net.wait_still("descriptors and threads", lambda: [
+            p.count(what) for p in processes for what in ("fd", "task")])
         return [{"fd": p.count("fd"), "threads": p.count("task"), "rss": p.rss_kib(),
                  "pid": p.child.pid, "snapshots": self.snapshots_kib(p)} for p in processes]
 
@@ -326,9 +323,7 @@ def join(events):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
+    parser = net.parser(__doc__)
     parser.add_argument("--minutes", type=float, default=20 / 60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--clients", type=int, default=5)
@@ -345,8 +340,7 @@ def main():
     s.run_for(seconds, faults=True)
     after = s.quiet()
     s.compare(before, after)
-    for p in [s.server] + [side.worker for side in s.sides]:
-        net.check(p.end() == 0, f"{p.command[1]}: exit {p.child.returncode}")
+    net.end_all(s.server, *(side.worker for side in s.sides))
     for side in s.sides:
         side.proxy.close()
     faults = {k[7:]: n for k, n in sorted(s.counts.items()) if k.startswith("fault: ")}
@@ -360,4 +354,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

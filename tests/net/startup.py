@@ -5,17 +5,13 @@ The bytes on the wire from start to ready are counted: a few KiB, whatever the m
 serves from the beginning, and names in /v1/prefill what keeps a worker away: refused, no route, no
 answer, not permitted, a name that is none, another version, something that is no worker.
 """
-import argparse
 import os
-import sys
 import time
 
 import net_harness as net
 import rig
 import wire
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-from fault_proxy import FaultProxy                                          # noqa: E402
+from fault_proxy import FaultProxy
 
 READY_BYTES_MAX = 4096     # HELLO and WELCOME are below 1 KiB, a PING is 60 bytes; the rest is time
 
@@ -36,7 +32,7 @@ def bytes_until_ready(o, models):
         net.check(n <= READY_BYTES_MAX + beats, f"{n} bytes until ready")
         net.check(os.path.getsize(model) > 100 * n, "the model is too small to tell")
         told.append(f"{os.path.getsize(model)} bytes of model, {n} on the wire")
-        net.check(server.end() == 0 and worker.end() == 0, "end")
+        net.end_all(server, worker)
         proxy.close()
     return "; ".join(sorted(told))
 
@@ -67,7 +63,7 @@ def reasons_here(o, models):
                             and w["state"] == state and w)(server.worker(i)), 20)
         net.check(told["n_connects"] == 0, f"{told}")
     serves_alone(server)
-    net.check(server.end() == 0, "server")
+    net.end_all(server)
     for x in liars:
         x.close()
 
@@ -76,7 +72,7 @@ def reasons_of_the_way(o, models):
     try:
         r = rig.Rig()
     except rig.NotAllowed as problem:
-        return f"without namespaces: {problem}"
+        raise net.Skipped(f"without namespaces: {problem}")
     with r:
         r.server.run("ip", "route", "add", "unreachable", "192.0.2.2")
         r.server.run("ip", "route", "add", "prohibit", "192.0.2.3")
@@ -90,21 +86,17 @@ def reasons_of_the_way(o, models):
             told = reason(server, i)
             net.check(text in told and server.worker(i)["state"] == "connecting", f"{text}: {told}")
         serves_alone(server)
-        net.check(server.end() == 0, "server")
-    return "ok"
+        net.end_all(server)
+
+
+CASES = [bytes_until_ready, reasons_here, reasons_of_the_way]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    o = parser.parse_args()
+    o = net.parser(__doc__, CASES).parse_args()
     models = net.models_or_skip(o.models, ["tiny-llama"] + net.FAMILIES + net.REAL)
-    told = bytes_until_ready(o, models)
-    reasons_here(o, models)
-    reasons_of_the_way(o, models)
-    return told
+    return net.run_cases(o, CASES, o, models)
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

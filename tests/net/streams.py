@@ -9,32 +9,6 @@ import time
 import net_harness as net
 
 
-class Late(net.Failed):
-    """A time that was too long: may be another program's fault, so it is looked at again."""
-
-
-def check_time(condition, text):
-    if not condition:
-        raise Late(text)
-
-
-def in_time(case):
-    """The case up to three times while nothing but times is wrong with it."""
-    def tried(b):
-        for left in (2, 1, 0):
-            n = len(net._children)
-            try:
-                return case(b)
-            except Late as problem:
-                if left == 0:
-                    raise
-                print(f"again, {problem}", flush=True)
-                for child in net._children[n:]:
-                    child.end(hard=True)
-    tried.__name__, tried.__doc__ = case.__name__, case.__doc__
-    return tried
-
-
 class Stream(threading.Thread):
     """Decodes all the time, one answer after the other, and notes when tokens come."""
 

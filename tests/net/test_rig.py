@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import net_harness as net
@@ -34,22 +33,22 @@ def pour(sink, n_bytes):
         s, _ = sink.accept()
         with s:
             s.sendall(bytes(n_bytes))
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread
+    return net.Task(send)
 
 
 def transfer(r, n_bytes):
     """Seconds that n_bytes take, and the bytes that the server's end has counted meanwhile."""
     door = listener(r.worker)
     with rig.Meter(r.server) as meter:
-        thread = pour(door, n_bytes)
+        pouring = pour(door, n_bytes)
         s = connect(r.server, door.getsockname())
         got = 0
         while got < n_bytes:
-            got += len(s.recv(1 << 20))
+            n = len(s.recv(1 << 20))
+            net.check(n > 0, f"the end after {got} of {n_bytes} bytes")
+            got += n
         seconds = time.monotonic() - meter.begin
-        thread.join()
+        pouring.done()
         s.close()
     door.close()
     return seconds, meter.bytes
@@ -140,4 +139,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -4,19 +4,14 @@
 Each time the answer must be the one without a worker, the server must live, other clients must not
 notice, and the worker must be used again once it is back, without a restart of the server.
 """
-import argparse
 import random
-import sys
-import threading
 import time
 
 import net_harness as net
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
+    parser = net.parser(__doc__)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--model", default="tiny-llama")
@@ -24,7 +19,7 @@ def main():
     o = parser.parse_args()
     print(f"seed {o.seed}")
     dice = random.Random(o.seed)
-    model = next(iter(net.models_or_skip(o.models, [o.model]).values()))
+    model = net.model_or_skip(o.models, o.model)
     listen = f"127.0.0.1:{net.free_port()}"
 
     def start_worker():
@@ -48,13 +43,10 @@ def main():
         for i in range(o.times):
             # Another prompt each time, since the worker has the last one in its cache.
             tokens = net.prompt(o.tokens, 100 + i)
-            got = {}
-            client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
-            client.start()
+            client = net.Task(server.complete, tokens)
             time.sleep(dice.uniform(0, 1.05 * span))
             worker.kill()
-            client.join()
-            net.check(got, f"kill {i}: no answer")
+            got = client.done()
             net.check(server.alive(), f"kill {i}: the server is gone")
             told = got["prefill"]
             places[told["place"]] = places.get(told["place"], 0) + 1
@@ -69,9 +61,9 @@ def main():
     status = server.prefill()
     net.check(status["n_fallbacks"] == o.times - places.get("remote", 0), f"counters: {status}")
     server.wait_idle()
-    net.check(server.end() == 0 and worker.end() == 0, "an end was not orderly")
+    net.end_all(server, worker)
     return f"{o.times} kills, {o.times} right answers, prefilled: {places}"
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)

@@ -5,20 +5,16 @@ In every case the answer must be the one without a worker, the server must live,
 told in the answer and in /v1/prefill, and the worker must be used again when it is well. Each
 function below is one case; --only NAME runs one.
 """
-import argparse
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
 import net_harness as net
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-from fault_proxy import FaultProxy                                          # noqa: E402
+from fault_proxy import FaultProxy
 
 LONG = 2500                # tokens; fewer where the program is slow (sanitizers)
 LONG_MIN = 500
@@ -83,20 +79,11 @@ class Bench:
         server.wait_ready()
         return worker, server, through
 
-    def again(self, server, proxy, **faults):
-        """Cuts the connection; the next one has these faults. Returns when it is ready."""
-        n = server.worker()["n_connects"]
-        proxy.faults, proxy.direction = faults, "down"
-        proxy.cut()
-        net.wait_for("a new connection", lambda: (lambda w: w["n_connects"] > n and
-                     w["state"] == "ready")(server.worker()))
-
     def done(self, *processes):
+        net.end_all(*(p for p in processes if isinstance(p, net.Process)))
         for p in processes:
             if isinstance(p, FaultProxy):
                 p.close()
-            elif p is not None:
-                net.check(p.end() == 0, f"{p.command[1]}: exit {p.child.returncode}")
 
 
 # ---- cases ----
@@ -161,7 +148,7 @@ def another_model(b):
 def another_quantisation(b):
     """Equal shapes and tokenizer, other weights."""
     if len(b.more) < 2:
-        return "skipped"
+        raise net.Skipped("a model is missing")
     worker = b.worker(model=b.more["tinyq-llama-q4_0"])
     server = net.Server(b.baton, b.more["tinyq-llama-q8_0"], "-c", 1024, workers=[worker.address])
     net.wait_for("refusal", lambda: server.worker()["state"] == "refused")
@@ -177,11 +164,11 @@ def cut_everywhere(b):
     size = proxy.status()["connections"][-1]["down"] - before
     kept = []
     for i in range(16):
-        b.again(server, proxy, cut=size * i // 16 + 600)
+        server.reconnect(proxy, cut=size * i // 16 + 600)
         told = b.expect(server, ["local", "mixed"])
         net.check(told["fallback"], f"cut at {i}/16: {told}")
         kept.append(told["n_remote"])
-        b.again(server, proxy)
+        server.reconnect(proxy)
         b.expect(server, ["remote"], tokens=b.prompt(100))
     # Never more than had been sent; most of it, though a reset throws away what the kernel of the
     # sender still held.
@@ -196,40 +183,35 @@ def cut_everywhere(b):
 def flipped_bytes(b):
     """One damaged byte, anywhere: noticed, counted, never answered from."""
     worker, server, proxy = b.pair(proxy={})
-    n = 0
-    for i in range(24):
+    for i in range(24):                # of the rows' first eighth: they have 768 bytes a token
         corrupt = server.worker()["n_corrupt"]
-        b.again(server, proxy, flip=[(600 + b.long * 4 * i + i, 1 << i % 8)])
-        told = b.expect(server, ["local", "mixed", "remote"])
-        if told["place"] != "remote":
-            n += 1
-            net.check(told["fallback"], f"flip {i}: {told}")
-            net.check(server.worker()["n_corrupt"] > corrupt, f"flip {i}: not counted: {told}")
-    net.check(n >= 20, f"only {n} of 24 flips met the rows")
-    b.again(server, proxy)
+        server.reconnect(proxy, flip=[(600 + b.long * 4 * i + i, 1 << i % 8)])
+        told = b.expect(server, ["local", "mixed"])
+        net.check(told["fallback"], f"flip {i}: {told}")
+        net.check(server.worker()["n_corrupt"] > corrupt, f"flip {i}: not counted: {told}")
+    server.reconnect(proxy)
     b.expect(server, ["remote"])
     b.done(server, worker, proxy)
 
 
 def hung_worker(b):
     """SIGSTOP: silence is noticed by heartbeat, and the worker is used again after SIGCONT."""
-    worker, server, _ = b.pair()
+    worker, server, _ = b.pair(worker_options=["--prefill-rate", b.long])    # two seconds each
     times = []
     for i in range(3):
         tokens = b.prompt(2 * b.long)
         b.want(tokens)
-        got = {}
-        client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
         begin = time.monotonic()
-        client.start()
-        time.sleep(0.05 * (i + 1))
+        client = net.Task(server.complete, tokens)
+        # At its beginning, after a quarter, after half of it.
+        left_max = (2 - i / 2) * b.long
+        net.wait_for("rows", lambda: 0 < server.worker()["tokens_in_flight"] <= left_max)
         worker.signal(signal.SIGSTOP)
-        client.join()
+        got = client.done()
         times.append(time.monotonic() - begin)
-        net.check(got and net.facts(got) == b.want(tokens), f"hung {i}: another answer")
-        if got["prefill"]["place"] != "remote":
-            net.check(got["prefill"]["fallback"], f"{got['prefill']}")
-            net.check(times[-1] < 2 * LOST_S + 6 * b.local_s, f"{times[-1]:.1f} s")
+        net.check(net.facts(got) == b.want(tokens), f"hung {i}: another answer")
+        net.check(got["prefill"]["fallback"], f"hung {i}: {got['prefill']}")
+        net.check(times[-1] < 2 * LOST_S + 6 * b.local_s, f"{times[-1]:.1f} s")
         net.wait_for("the loss to be seen", lambda: server.worker()["state"] != "ready", 5)
         told = b.expect(server, ["local"], tokens=b.prompt(300))
         net.check(told["fallback"], f"{told}")
@@ -244,13 +226,11 @@ def hung_worker(b):
 def stalled_link(b):
     worker, server, proxy = b.pair(proxy={})
     tokens = b.prompt()
-    got = {}
-    client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
-    client.start()
+    client = net.Task(server.complete, tokens)
     net.wait_for("rows", lambda: 0 < server.worker()["tokens_in_flight"] < b.long - 100, 20)
     proxy.stall()
     begin = time.monotonic()
-    client.join()
+    got = client.done()
     net.check(net.facts(got) == b.want(tokens), "another answer")
     took = time.monotonic() - begin
     net.check(took < 2 * LOST_S + 3 * b.local_s, f"noticed after {took:.1f} s")
@@ -292,7 +272,7 @@ def round_trips_do_not_add_up(b):
 def replaced_by_another_model(b):
     other = b.models.get("tiny-qwen3")
     if not other:
-        return "skipped"
+        raise net.Skipped("a model is missing")
     listen = f"127.0.0.1:{net.free_port()}"
     worker = b.worker(listen=listen)
     server = b.server(workers=[listen])
@@ -313,25 +293,15 @@ def replaced_by_another_model(b):
 def two_servers_one_worker(b):
     worker = b.worker("--n-prefill", 2)
     servers = [b.server(workers=[worker.address]) for _ in range(2)]
-    problems = []
-
-    def client(server, n):
-        try:
-            b.expect(server, ["remote"], tokens=net.prompt(n, 4000 + n))
-        except Exception as problem:
-            problems.append(problem)
-
     lengths = [90, 300, b.long // 3, b.long // 2, b.long]
     for n in lengths:
         b.want(net.prompt(n, 4000 + n))
     for s in servers:
         s.wait_ready()
-    clients = [threading.Thread(target=client, args=(s, n)) for n in lengths for s in servers]
+    clients = [net.Task(b.expect, s, ["remote"], net.prompt(n, 4000 + n)) for n in lengths
+               for s in servers]
     for c in clients:
-        c.start()
-    for c in clients:
-        c.join()
-    net.check(not problems, f"{problems[:2]}")
+        c.done()
     status = worker.wait_idle()
     net.check(status["peers"] == 2 and status["prompts"] == len(clients), f"{status}")
     b.done(*servers, worker)
@@ -345,27 +315,18 @@ def short_prompt_overtakes_long_ones(b):
     long_ones = [b.prompt(2 * b.long) for _ in range(3)]
     for t in long_ones:
         b.want(t)
-    ends, problems = {}, []
 
-    def client(i):
-        try:
-            b.expect(server, ["remote"], tokens=long_ones[i])
-            ends[i] = time.monotonic()
-        except Exception as problem:
-            problems.append(problem)
+    def client(tokens):
+        b.expect(server, ["remote"], tokens=tokens)
+        return time.monotonic()
 
-    clients = [threading.Thread(target=client, args=(i,)) for i in range(3)]
-    for c in clients:
-        c.start()
+    clients = [net.Task(client, t) for t in long_ones]
     net.wait_for("three prompts in work", lambda: server.worker()["n_in_flight"] == 3, 5)
     short = net.prompt(64, 9999)
     answer = server.complete(short)
     short_end = time.monotonic()
-    for c in clients:
-        c.join()
-    net.check(not problems, f"{problems[:1]}")
+    n_before = sum(c.done() < short_end for c in clients)
     net.check(net.facts(answer) == b.want(short), "another answer")
-    n_before = sum(end < short_end for end in ends.values())
     net.check(n_before <= 1, f"the short prompt waited for {n_before} long ones")
     b.done(server, worker)
     behind = answer["prefill"]["total_ms"]
@@ -375,31 +336,21 @@ def short_prompt_overtakes_long_ones(b):
 def slots_are_kept(b):
     """--n-prefill 1 on the server: the worker gets one prompt at a time, others wait here."""
     worker, server, _ = b.pair("--n-prefill", 1)
-    most, problems, stop = [0], [], threading.Event()
-
-    def client(i):
-        try:
-            b.expect(server, ["remote"], tokens=net.prompt(1000, 5000 + i))
-        except Exception as problem:
-            problems.append(problem)
+    stop, prompts = threading.Event(), [net.prompt(1000, 5000 + i) for i in range(4)]
 
     def watch():
+        most = 0
         while not stop.is_set():
-            most[0] = max(most[0], worker.status()["running"], server.worker()["n_in_flight"])
+            most = max(most, worker.status()["running"], server.worker()["n_in_flight"])
+        return most
 
-    for i in range(4):
-        b.want(net.prompt(1000, 5000 + i))
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    clients = [threading.Thread(target=client, args=(i,)) for i in range(4)]
-    for c in clients:
-        c.start()
-    for c in clients:
-        c.join()
+    for tokens in prompts:
+        b.want(tokens)
+    watcher = net.Task(watch)
+    for client in [net.Task(b.expect, server, ["remote"], tokens) for tokens in prompts]:
+        client.done()
     stop.set()
-    watcher.join()
-    net.check(not problems, f"{problems[:1]}")
-    net.check(most[0] == 1, f"{most[0]} prompts at once")
+    net.check(watcher.done() == 1, f"{watcher.told} prompts at once")
     b.done(server, worker)
 
 
@@ -430,8 +381,7 @@ def clients_that_leave(b, times=40):
                      == server.metric("baton_kv_pages_cached"))
         return [p.count(c) for p in (worker, server) for c in ("fd", "task")]
 
-    time.sleep(0.3)
-    before = counts()
+    before = net.wait_still("descriptors and threads", counts)
     for i in range(times):
         leave_early(server, b.prompt(), span * 1.2 * i / times)
         if i % 10 == 0:
@@ -439,12 +389,8 @@ def clients_that_leave(b, times=40):
             worker.wait_idle()
             net.check(time.monotonic() - t0 < 1.0 + b.local_s / 4, "the worker went on")
     # Several at once, more than there are slots: some are cancelled while they wait for one.
-    clients = [threading.Thread(target=leave_early, args=(server, b.prompt(), 0.02 * i))
-               for i in range(6)]
-    for c in clients:
-        c.start()
-    for c in clients:
-        c.join()
+    for client in [net.Task(leave_early, server, b.prompt(), 0.02 * i) for i in range(6)]:
+        client.done()
     after = net.wait_for("counters to return", lambda: (lambda c: all(
         x is None or x <= y for x, y in zip(c, before)) and c)(counts()), 20)
     state = server.worker()
@@ -461,12 +407,10 @@ def drained_worker(b):
     worker, server, _ = b.pair()
     tokens = b.prompt()
     b.want(tokens)
-    got = {}
-    client = threading.Thread(target=lambda: got.update(server.complete(tokens)))
-    client.start()
+    client = net.Task(server.complete, tokens)
     net.wait_for("a prompt in work", lambda: worker.status()["in_flight"] == 1, 5)
     worker.signal(signal.SIGTERM)
-    client.join()
+    got = client.done()
     net.check(net.facts(got) == b.want(tokens), "another answer")
     net.check(got["prefill"]["place"] == "remote", f"{got['prefill']}")
     net.wait_for("the worker to end", lambda: not worker.alive(), 10)
@@ -484,16 +428,14 @@ def second_worker_takes_over(b):
     server.wait_ready(2)
     tokens = b.prompt()
     b.want(tokens)
-    got = {}
-    client = threading.Thread(target=lambda: got.update(server.complete(tokens, policy="fail")))
-    client.start()
+    client = net.Task(lambda: server.complete(tokens, policy="fail"))
 
     def busy():
         return [i for i in (0, 1) if server.worker(i)["n_in_flight"]
                 and server.worker(i)["tokens_in_flight"] < b.long - 200]
     first = net.wait_for("a prompt in work", busy, 5)[0]
     workers[first].kill()
-    client.join()
+    got = client.done()
     told = got["prefill"]
     net.check(net.facts(got) == b.want(tokens), f"another answer: {told}")
     net.check(told["place"] == "remote" and told["retries"] == 1, f"{told}")
@@ -575,26 +517,9 @@ CASES = [nobody_there, no_room, another_model, another_quantisation, cut_everywh
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("baton")
-    parser.add_argument("models")
-    parser.add_argument("--only")
-    o = parser.parse_args()
-    b = Bench(o.baton, o.models)
-    failed = []
-    for case in CASES:
-        if o.only and case.__name__ != o.only:
-            continue
-        begin = time.monotonic()
-        try:
-            told = case(b)
-            print(f"{case.__name__}: {told or 'ok'} ({time.monotonic() - begin:.1f} s)", flush=True)
-        except net.Failed as problem:
-            failed.append(case.__name__)
-            print(f"{case.__name__}: FAILED: {problem}", flush=True)
-    net.check(not failed, f"{', '.join(failed)}")
-    return f"{len(CASES)} cases"
+    o = net.parser(__doc__, CASES).parse_args()
+    return net.run_cases(o, CASES, Bench(o.baton, o.models))
 
 
 if __name__ == "__main__":
-    sys.exit(net.run(main))
+    net.run(main)
