@@ -92,7 +92,11 @@ def check_kept(told, n):
 def killed(b, times=5):
     """kill -9: seen in less than a second, by policy `fail` too; other streams go on as before."""
     listen = f"127.0.0.1:{net.free_port()}"
-    worker = b.worker("--link-buffer", 65536, listen=listen)
+
+    def start():                       # two seconds a prompt, so that the kill finds it at work
+        return b.worker("--link-buffer", 65536, "--prefill-rate", TOKENS // 2, listen=listen)
+
+    worker = start()
     proxy = slow_way(listen)
     server = b.server(workers=[proxy.address])
     server.wait_ready()
@@ -120,7 +124,7 @@ def killed(b, times=5):
             else:
                 net.check(net.facts(asked.answer) == b.want(tokens), "another answer")
                 check_kept(asked.answer["prefill"], TOKENS)
-            worker = b.worker("--link-buffer", 65536, listen=listen)
+            worker = start()
             server.wait_ready()
     net.check_time(max(seen) < 1.0, f"seen after {max(seen):.2f} s")
     # Both are the longest of a window of the same length; the median of several, because one hiccup

@@ -80,6 +80,16 @@ static bt_prefill_worker_status worker_status(const server_side *s, uint32_t i)
     return st;
 }
 
+/* Until no more than so many tokens, of prompts in work and waiting, are still to come. */
+static void wait_in_flight(const server_side *s, uint32_t i, uint32_t n_max)
+{
+    const double until = bt_clock_ms() + 10000;
+    while (worker_status(s, i).tokens_in_flight > n_max) {
+        assert_true(bt_clock_ms() < until);
+        bt_clock_sleep_ms(1);
+    }
+}
+
 static void wait_state(const server_side *s, uint32_t i, bt_prefill_state state)
 {
     const double until = bt_clock_ms() + 10000;
@@ -249,9 +259,7 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
     bt_prefill_report r;
     const int64_t t = give(&s, tokens, 1000, BT_POLICY_FALLBACK, &r);
     assert_true(t >= 0);
-    while (worker_status(&s, 0).tokens_in_flight > 999 - 64) {
-        bt_clock_sleep_ms(1);
-    }
+    wait_in_flight(&s, 0, 999 - 64);
     close_worker(&w);
     assert_true(fake_wait(s.engine, t, 5000));
     const fake_ticket *k = &s.engine->tickets[t];
@@ -325,9 +333,7 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     assert_true(t >= 0);
     const uint32_t a = worker_status(&s, 0).n_in_flight > 0 ? 0 : 1, b = 1 - a;
     assert_int_equal(worker_status(&s, a).n_in_flight, 1);
-    while (worker_status(&s, a).tokens_in_flight > 599 - 32) {
-        bt_clock_sleep_ms(1);
-    }
+    wait_in_flight(&s, a, 599 - 32);
     close_worker(&w[a]);
     assert_true(fake_wait(s.engine, t, 5000));
     const fake_ticket *k = &s.engine->tickets[t];
@@ -463,7 +469,7 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
     const int64_t waits = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
     assert_true(t >= 0 && waits >= 0);
     assert_int_equal(worker_status(&s, 0).n_waiting, 1);
-    bt_clock_sleep_ms(30);
+    wait_in_flight(&s, 0, 2 * 499 - 16);
     assert_int_equal(bt_worker_drain(w.worker, 1), BT_E_TIMEOUT);
     wait_state(&s, 0, BT_PREFILL_DRAINING);
     assert_int_equal(give(&s, tokens, 500, BT_POLICY_FALLBACK, &r), -1);

@@ -112,19 +112,24 @@ static void there_and_back(const bt_kv_layout *l, bt_rows_codec codec)
     bt_mt19937 g;
     bt_rows_form f;
     bt_rows_room room = { 0 };
-    static float was[N * DIM], is[N * DIM];
+    static float was[2][N * DIM], is[N * DIM];
     static uint8_t k[N * DIM * 4], v[N * DIM * 4];
     bt_mt19937_init(&g, 7);
     assert_int_equal(bt_rows_form_init(&f, l, codec, NULL), BT_OK);
     assert_int_equal(bt_rows_room_open(&room, &f, NULL), BT_OK);
     fill(&g, l, room.k, N * y->k_dim);
     fill(&g, l, room.v, N * y->v_dim);
-    assert_int_equal(bt_type_decode(l->type_k, room.k, was, (size_t)N * y->k_dim), BT_OK);
+    const size_t n_k = (size_t)N * y->k_dim, n_v = (size_t)N * y->v_dim;
+    assert_int_equal(bt_type_decode(l->type_k, room.k, was[0], n_k), BT_OK);
+    assert_int_equal(bt_type_decode(l->type_v, room.v, was[1], n_v), BT_OK);
     bt_rows_encode(&f, &room, 0, N, k, v);
     memset(room.k, 0, N * y->k_row_bytes);
+    memset(room.v, 0, N * y->v_row_bytes);
     bt_rows_decode(&f, &room, 0, N, k, v);
-    assert_int_equal(bt_type_decode(l->type_k, room.k, is, (size_t)N * y->k_dim), BT_OK);
-    check_bound(was, is, (size_t)N * y->k_dim, codec == BT_ROWS_Q8_0, l->type_k == BT_TYPE_F16);
+    assert_int_equal(bt_type_decode(l->type_k, room.k, is, n_k), BT_OK);
+    check_bound(was[0], is, n_k, codec == BT_ROWS_Q8_0, l->type_k == BT_TYPE_F16);
+    assert_int_equal(bt_type_decode(l->type_v, room.v, is, n_v), BT_OK);
+    check_bound(was[1], is, n_v, codec == BT_ROWS_Q8_0, l->type_v == BT_TYPE_F16);
     /* A layer without rows is nothing to do. */
     bt_rows_encode(&f, &room, 1, N, k, v);
     bt_rows_room_close(&room);
