@@ -22,18 +22,24 @@ class Manager:
     def __init__(self, name):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + name[1:] if name[0] == "@" else name)
-        self.name, self.told = name, []
+        self.name, self.told, self.news = name, [], threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self):
         while True:
-            self.told.append(self.socket.recv(4096).decode())
+            text = self.socket.recv(4096).decode()
+            with self.news:
+                self.told.append(text)
+                self.news.notify_all()
 
     def lines(self):
         return [line for text in list(self.told) for line in text.split("\n")]
 
     def wait(self, line):
-        net.wait_for(f"'{line}'; so far {self.told}", lambda: line in self.lines(), 30)
+        """Returns at once when it comes: a model may be loaded in a few milliseconds."""
+        with self.news:
+            came = self.news.wait_for(lambda: line in self.lines(), 30)
+        net.check(came, f"waited 30 s for '{line}'; so far {self.told}")
 
 
 def with_manager(name, start):
