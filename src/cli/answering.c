@@ -119,6 +119,17 @@ bool bt_answering_check(bt_answering_options *o, bt_answering *ret_a)
     return true;
 }
 
+int bt_answering_refuse_idle(bool workers, bool for_others)
+{
+    static const char *const ways[] = { "--key-file", "--link-buffer", "--trace-handoff", NULL };
+    static const char *const others[] = { "--n-prefill", "--n-prefill-chunk",
+                                          "--prefill-min-tokens", "--prefill-policy",
+                                          "--prefill-wire-type", "--handoff", NULL };
+    static const char *const why = "without --prefill-device HOST:PORT";
+    const int code = workers || for_others ? 0 : bt_cli_refuse_idle(ways, why);
+    return workers || code != 0 ? code : bt_cli_refuse_idle(others, why);
+}
+
 static bt_status open_engine(const bt_answering_options *o, const bt_answering_how *how,
                              bt_answering *a, bt_error *err)
 {
@@ -144,8 +155,7 @@ static bt_status open_workers(const bt_answering_options *o, const bt_answering_
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file,
-                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
-                                                              : UINT32_MAX },
+                  .buffer_bytes = bt_setup_link_buffer(o->link_buffer) },
     };
     return prefill.addresses ? bt_prefill_open(&prefill, a->engine, &a->prefill, err) : BT_OK;
 }

@@ -46,6 +46,10 @@ typedef struct {
     bt_prefill       *prefill;         /* NULL: no workers */
 } bt_answering;
 
+/* Options of prefill elsewhere that do nothing without workers: a usage error and its exit code, or
+ * 0. `workers`: there are some; `for_others`: this process prefills for others (--prefill-listen),
+ * which also wants a key, buffers and a timeline. */
+int  bt_answering_refuse_idle(bool workers, bool for_others);
 /* Reads what stands in the options as text, and puts the rest in order; false: said what is wrong,
  * the exit code is 2. */
 bool bt_answering_check(bt_answering_options *o, bt_answering *ret_a);

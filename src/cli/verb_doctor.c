@@ -153,7 +153,7 @@ static bool look(const options *o, const char *address, const bt_link_address *a
 {
     *c = (bt_checkup){ .address = address, .key_file = o->key_file,
                        .model_file = o->setup.model };
-    c->buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer : UINT32_MAX;
+    c->buffer_bytes = bt_setup_link_buffer(o->link_buffer);
     look_at_key(o, c);
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);

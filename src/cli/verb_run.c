@@ -288,11 +288,10 @@ static int check_options(const bt_run_verb_options *o, int n_rest, char **rest)
     if (o->chat && (o->raw || o->tokens)) {
         return bt_cli_usage_error("--chat excludes --raw and --tokens");
     }
-    if (o->system && n_prompts > 0 && !o->chat) {
-        return bt_cli_usage_error("--system is a message of a conversation: add --chat");
-    }
-    if (o->common.key_file && !o->common.workers) {
-        return bt_cli_usage_error("--key-file is the key of prefill workers: add --prefill-device");
+    static const char *const of_chat[] = { "--system", "--chat-template", NULL };
+    const int idle = n_prompts > 0 && !o->chat ? bt_cli_refuse_idle(of_chat, "without --chat") : 0;
+    if (idle != 0) {
+        return idle;
     }
     if (n_prompts == 0 && (o->json || o->raw)) {
         return bt_cli_usage_error("%s needs a prompt: -p TEXT, -f FILE or --tokens LIST",
@@ -311,6 +310,10 @@ static int run(const void *given, int n_rest, char **rest)
     }
     if (!bt_answering_check(&o.common, &s.with)) {
         return 2;
+    }
+    code = bt_answering_refuse_idle(o.common.workers != NULL, false);
+    if (code != 0) {
+        return code;
     }
     bt_tokens prompt;
     bt_tokens_init(&prompt);

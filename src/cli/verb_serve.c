@@ -146,7 +146,9 @@ static bt_status open_worker(state *s, bt_error *err)
         .listen = o->prefill_listen,
         .n_prefill = o->common.n_parallel > 1 ? o->common.n_parallel / 2 : 1,
         .numerics = o->common.setup.isa ? o->common.setup.isa : bt_isa_name(bt_isa_detect()),
-        .link = { .key_file = o->common.key_file },
+        .trace_file = s->with.prefill ? NULL : o->common.trace_file,   /* one writes it */
+        .link = { .key_file = o->common.key_file,
+                  .buffer_bytes = bt_setup_link_buffer(o->common.link_buffer) },
     };
     return bt_worker_open(&worker, s->with.engine, &s->worker, err);
 }
@@ -396,7 +398,12 @@ static int run(const void *given, int n_rest, char **rest)
                                   bt_cli_set_by("--prefill-device"),
                                   bt_cli_set_by("--prefill-device-file"));
     }
-    return bt_answering_check(&o.common, &s.with) ? serve(&s) : 2;
+    if (!bt_answering_check(&o.common, &s.with)) {
+        return 2;
+    }
+    const int idle = bt_answering_refuse_idle(o.common.workers || o.workers_file,
+                                              o.prefill_listen != NULL);
+    return idle != 0 ? idle : serve(&s);
 }
 
 static const options defaults = {

@@ -1,8 +1,8 @@
 /* baton worker - prefills for one or many servers and pushes the K and V rows.
  *
  * Prints "listening on HOST:PORT" on standard output when it is ready. SIGTERM or SIGINT: no new
- * prompts, those in work are finished, exit 0; a second signal gives them up. while the model
- * is loaded the first is the end, exit 0. SIGUSR1: one line of JSON with its counters. */
+ * prompts, those in work are finished, exit 0; a second signal gives them up. While the model is
+ * loaded the first is the end, exit 0. SIGUSR1: one line of JSON with its counters. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -181,8 +181,7 @@ static bool open_all(state *s)
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
-                  .buffer_bytes = o->link_buffer < UINT32_MAX ? (uint32_t)o->link_buffer
-                                                              : UINT32_MAX },
+                  .buffer_bytes = bt_setup_link_buffer(o->link_buffer) },
     };
     bt_error err = { 0 };
     if (!bt_setup_open(&o->setup, false, &s->setup)) {

@@ -96,7 +96,37 @@ def files_and_addresses_are_named():
     expect(said, "BATON_PREFILL_DEVICE", "--prefill-device-file")
 
 
+# Verb and words, the options that do nothing with them, what is missing.
+ALONE = [("--key-file", "/k"), ("--link-buffer", "1M"), ("--trace-handoff", "/nowhere/t"),
+         ("--n-prefill", "1"), ("--n-prefill-chunk", "64"), ("--prefill-min-tokens", "5"),
+         ("--prefill-policy", "fail"), ("--prefill-wire-type", "f16"), ("--handoff", "bulk")]
+CONVERSATION = [("-sys", "x"), ("--chat-template", "chatml")]
+
+
+def nothing_is_ignored():
+    """An option that needs another and does not have it; a variable may wait for its time."""
+    for words, options, missing in (
+            (["serve"], ALONE, "--prefill-device"), (["run", "-p", "x"], ALONE, "--prefill-device"),
+            (["serve", "--prefill-listen", "127.0.0.1:0"], ALONE[3:], "--prefill-device"),
+            (["run", "-p", "x"], CONVERSATION, "--chat"),
+            (["run", "--tokens", "1"], CONVERSATION, "--chat")):
+        for option in options:
+            said = baton(*words, "-m", NOWHERE, *option)
+            expect(said, f"{option[0]} does nothing without {missing}")
+    for words in (["serve", "--prefill-device", "a:1"], ["run", "-p", "x", "--prefill-device", "a:1"],
+                  ["serve", "--prefill-device-file", NOWHERE]):
+        said = baton(*words, "-m", NOWHERE, *[w for option in ALONE for w in option], code=1)
+        expect(said, f"'{NOWHERE}'")
+    expect(baton("serve", "--prefill-listen", "127.0.0.1:0", "-m", NOWHERE, *ALONE[0], *ALONE[1],
+                 *ALONE[2], code=1), f"'{NOWHERE}'")
+    for verb in (["serve"], ["run", "-p", "x"]):
+        said = baton(*verb, "-m", NOWHERE, code=1, BATON_KEY_FILE="/k", BATON_HANDOFF="bulk",
+                     BATON_TRACE_HANDOFF="/nowhere/t", BATON_CHAT_TEMPLATE="chatml")
+        expect(said, f"'{NOWHERE}'")
+
+
 def main():
+    nothing_is_ignored()
     variables_are_named()
     command_line_wins()
     files_and_addresses_are_named()
