@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "cli/setup.h"
 #include "gguf/gguf.h"
+#include "kv/states.h"
 #include "model/model.h"
 #include "text/unicode.h"
 
@@ -242,7 +243,8 @@ typedef struct {
     bool     known;
     uint32_t n_ctx, n_ctx_train;
     uint64_t token_bytes, kv_bytes, state_bytes;    /* per token, of all of them, per sequence */
-    uint64_t n_snapshots;              /* states that may be kept besides */
+    uint64_t snapshot_bytes, n_snapshots;   /* of a state that is kept besides; how many may be */
+    uint64_t snapshot_limit;           /* --snapshot-bytes */
     uint64_t n_params_active;
     uint32_t n_layers, n_recurrent, n_blocks_behind;
     uint32_t n_experts, n_experts_used;
@@ -252,6 +254,7 @@ typedef struct {
 static void find_needs(const bt_gguf *file, const options *o, needs *ret)
 {
     static bt_model_config c;          /* large; the program has one thread here */
+    static bt_state_layer layers[BT_LAYERS_MAX];
     *ret = (needs){ 0 };
     if (bt_model_config_read(file, &c, &ret->why) != BT_OK) {
         return;
@@ -262,8 +265,13 @@ static void find_needs(const bt_gguf *file, const options *o, needs *ret)
     ret->token_bytes = bt_model_kv_token_bytes(&c, BT_TYPE_F16, BT_TYPE_F16);
     ret->kv_bytes = ret->token_bytes * ret->n_ctx;
     ret->state_bytes = bt_model_state_bytes(&c);
-    ret->n_snapshots = ret->state_bytes ? o->snapshot_bytes / ret->state_bytes : 0;
-    ret->n_snapshots = ret->n_snapshots < UINT16_MAX ? ret->n_snapshots : UINT16_MAX;  /* kv's */
+    for (uint32_t i = 0; i < c.n_layers; i++) {
+        bt_model_state_layer(&c, i, &layers[i]);
+    }
+    ret->snapshot_bytes = bt_state_slot_bytes(layers, c.n_layers);
+    ret->snapshot_limit = o->snapshot_bytes;
+    ret->n_snapshots = ret->snapshot_bytes ? o->snapshot_bytes / ret->snapshot_bytes : 0;
+    ret->n_snapshots = ret->n_snapshots < BT_SNAPSHOTS_MAX ? ret->n_snapshots : BT_SNAPSHOTS_MAX;
     ret->n_params_active = c.n_params_active;
     ret->n_layers = c.n_layers;
     ret->n_blocks_behind = c.n_blocks_behind;
@@ -367,9 +375,37 @@ static void print_totals(const totals *t)
     putchar('\n');
 }
 
+static uint64_t bytes_without_snapshots(const needs *n, const totals *t)
+{
+    return t->all.size_bytes + n->kv_bytes + n->state_bytes;
+}
+
 static uint64_t bytes_together(const needs *n, const totals *t)
 {
-    return t->all.size_bytes + n->kv_bytes + (1 + n->n_snapshots) * n->state_bytes;
+    return bytes_without_snapshots(n, t) + n->n_snapshots * n->snapshot_bytes;
+}
+
+/* "61.50 KiB each; 34100 fit in 2.00 GiB (--snapshot-bytes), 2.00 GiB in all" */
+static void print_snapshots(const needs *n)
+{
+    print_size(n->snapshot_bytes);
+    fputs(" each; ", stdout);
+    if (n->n_snapshots == BT_SNAPSHOTS_MAX) {
+        printf("%" PRIu64 " are kept at most", n->n_snapshots);
+    } else {
+        if (n->n_snapshots == 0) {
+            fputs("none fits in ", stdout);
+        } else {
+            printf("%" PRIu64 " fit%s in ", n->n_snapshots, n->n_snapshots == 1 ? "s" : "");
+        }
+        print_size(n->snapshot_limit);
+        fputs(" (--snapshot-bytes)", stdout);
+    }
+    if (n->n_snapshots > 0) {
+        fputs(", ", stdout);
+        print_size(n->n_snapshots * n->snapshot_bytes);
+        fputs(" in all", stdout);
+    }
 }
 
 static void print_needs(const needs *n, const totals *t)
@@ -405,11 +441,15 @@ static void print_needs(const needs *n, const totals *t)
         print_size(n->state_bytes);
         printf(" per sequence, %" PRIu64 " bytes", n->state_bytes);
         fputs("\n  kept states        ", stdout);
-        print_size(n->n_snapshots * n->state_bytes);
-        printf(" at most, %" PRIu64 " of them", n->n_snapshots);
+        print_snapshots(n);
     }
     fputs("\n  together           ", stdout);
-    print_size(bytes_together(n, t));
+    print_size(bytes_without_snapshots(n, t));
+    if (n->n_snapshots > 0) {
+        fputs(", ", stdout);
+        print_size(bytes_together(n, t));
+        fputs(" once as many states are kept as fit", stdout);
+    }
     putchar('\n');
 }
 
@@ -477,10 +517,12 @@ static void json_needs(const needs *n, const totals *t)
     if (n->known) {
         printf(",\"memory\":{\"context\":%" PRIu32 ",\"context_trained\":%" PRIu32
                ",\"weights_bytes\":%" PRIu64 ",\"kv_type\":\"f16\",\"kv_token_bytes\":%" PRIu64
-               ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"snapshots\":%" PRIu64
+               ",\"kv_bytes\":%" PRIu64 ",\"state_bytes\":%" PRIu64 ",\"snapshot_each_bytes\":%"
+               PRIu64 ",\"snapshot_limit_bytes\":%" PRIu64 ",\"snapshots\":%" PRIu64
                ",\"snapshot_bytes\":%" PRIu64 ",\"total_bytes\":%" PRIu64 "}", n->n_ctx,
                n->n_ctx_train, t->all.size_bytes, n->token_bytes, n->kv_bytes, n->state_bytes,
-               n->n_snapshots, n->n_snapshots * n->state_bytes, bytes_together(n, t));
+               n->snapshot_bytes, n->snapshot_limit, n->n_snapshots,
+               n->n_snapshots * n->snapshot_bytes, bytes_together(n, t));
         printf(",\"layers\":{\"count\":%" PRIu32 ",\"recurrent\":%" PRIu32 ",\"behind\":%" PRIu32
                ",\"experts\":%" PRIu32 ",\"experts_used\":%" PRIu32 "}", n->n_layers,
                n->n_recurrent, n->n_blocks_behind, n->n_experts, n->n_experts_used);

@@ -49,6 +49,15 @@ static uint64_t aligned(uint64_t size)
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+uint64_t bt_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        sum += aligned(conv_bytes(&layers[i])) + aligned(delta_bytes(&layers[i]));
+    }
+    return sum;
+}
+
 static bt_status lay_out(bt_state_pool *p, const bt_state_pool_options *o, bt_error *err)
 {
     bt_state_layout *l = &p->layout;
@@ -74,7 +83,7 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
     bt_state_layout *l = &p->layout;
     const uint64_t n_snapshots = o->snapshot_bytes_max / l->slot_bytes;
     p->n_live = o->n_live;
-    p->n_snapshots = n_snapshots < UINT16_MAX ? (uint32_t)n_snapshots : UINT16_MAX;
+    p->n_snapshots = n_snapshots < BT_SNAPSHOTS_MAX ? (uint32_t)n_snapshots : BT_SNAPSHOTS_MAX;
     l->n_slots = p->n_live + p->n_snapshots;
     p->taken = bt_alloc_zero(BT_MEM_kv, p->n_live, sizeof *p->taken);
     p->snapshots = bt_alloc_zero(BT_MEM_kv, p->n_snapshots, sizeof *p->snapshots);

@@ -31,6 +31,11 @@ typedef struct {
     uint64_t               snapshot_bytes_max;
 } bt_state_pool_options;
 
+enum { BT_SNAPSHOTS_MAX = UINT16_MAX };     /* whatever snapshot_bytes_max allows */
+
+/* Memory of one state of these layers, with padding: what snapshot_bytes_max is divided by. */
+uint64_t bt_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers);
+
 BT_MUST_CHECK bt_status bt_state_pool_create(bt_device *device, const bt_state_pool_options *o,
                                              bt_state_pool **ret_pool, bt_error *err);
 void bt_state_pool_destroy(bt_state_pool *p);           /* NULL is fine */

@@ -49,6 +49,29 @@ def check_counts(said, config, n_attention):
                                   "active": said["total"]["values"] - idle}
 
 
+def check_snapshots(path, memory):
+    """What one takes, how many fit, all of them: for people, at several limits."""
+    def kept(limit):
+        text = run(path, "--snapshot-bytes", limit).stdout.decode()
+        lines = [line.strip() for line in text.splitlines() if "kept" in line]
+        return lines, json.loads(run(path, "--snapshot-bytes", limit, "--json").stdout)["memory"]
+
+    each = memory["snapshot_each_bytes"]
+    if not each:
+        assert kept(2 << 30)[0] == []
+        return
+    lines, told = kept(10 * each + 5)
+    assert "each; 10 fit in" in lines[0] and "(--snapshot-bytes)" in lines[0], lines
+    assert told["snapshots"] == 10 and told["snapshot_limit_bytes"] == 10 * each + 5, told
+    assert told["snapshot_bytes"] == 10 * each, told
+    assert len(lines) == 2 and lines[1].startswith("together"), lines
+    lines, told = kept(each - 1)
+    assert len(lines) == 1 and "each; none fits in" in lines[0], lines
+    assert told["snapshots"] == told["snapshot_bytes"] == 0, told
+    lines, told = kept("1024G")
+    assert told["snapshots"] == 65535 and "each; 65535 are kept at most, " in lines[0], lines
+
+
 def check_model(path):
     """Shapes and sizes follow from the configuration alone."""
     name, type_name = path.stem.rsplit("-", 1)
@@ -86,7 +109,13 @@ def check_model(path):
         assert memory["state_bytes"] == state_bytes, memory
         assert memory["total_bytes"] == sum(memory[part + "_bytes"] for part in
                                             ("kv", "weights", "state", "snapshot"))
-        assert memory["snapshots"] == (min((2 << 30) // state_bytes, 65535) if state_bytes else 0)
+        # In memory each layer's part is padded to a cache line.
+        each = memory["snapshot_each_bytes"]
+        assert state_bytes <= each <= state_bytes + 2 * 64 * config["layers"], memory
+        assert memory["snapshot_limit_bytes"] == 2 << 30
+        assert memory["snapshots"] == (min((2 << 30) // each, 65535) if each else 0)
+        assert memory["snapshot_bytes"] == memory["snapshots"] * each
+    check_snapshots(path, inspect(path, "-c", "1000")["memory"])
     assert b"memory for a context of 1000 tokens" in run(path, "-c", 1000).stdout
 
 
@@ -210,8 +239,10 @@ def check_published(folder):
         assert said["layers"]["count"] == keys["block_count"] - behind
         assert said["layers"]["recurrent"] == n_recurrent and said["layers"]["behind"] == behind
         kept = inspect(path, "--snapshot-bytes", "1G")["memory"]
-        assert kept["snapshots"] == (1 << 30) // state_bytes
-        assert kept["snapshot_bytes"] == kept["snapshots"] * state_bytes
+        each = kept["snapshot_each_bytes"]
+        assert state_bytes <= each <= 1.01 * state_bytes, kept
+        assert kept["snapshots"] == (1 << 30) // each
+        assert kept["snapshot_bytes"] == kept["snapshots"] * each
         text = run(path, "-c", 1000).stdout.decode()
         assert f"{token_bytes} bytes per token" in text and f"{state_bytes} bytes" in text, text
 
