@@ -192,6 +192,22 @@ static void reread_workers(state *s)
     }
 }
 
+static void look_at_workers(state *s)
+{
+    bt_error err = { 0 };
+    switch (bt_workers_file_look(&s->file, &err)) {
+    case BT_WORKERS_FILE_GONE:
+        bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
+        break;
+    case BT_WORKERS_FILE_CHANGED:
+    case BT_WORKERS_FILE_BACK:
+        reread_workers(s);
+        break;
+    case BT_WORKERS_FILE_SAME:
+        break;
+    }
+}
+
 /* The file's name without folder and ending. */
 static void choose_alias(state *s)
 {
@@ -311,8 +327,8 @@ static void attend(state *s)
     bt_news news;
     do {
         news = bt_news_next(s->file.path ? LOOK_AT_FILE_MS : -1);
-        if (news == BT_NEWS_NONE && bt_workers_file_changed(&s->file)) {
-            reread_workers(s);
+        if (news == BT_NEWS_NONE) {
+            look_at_workers(s);
         }
     } while (news == BT_NEWS_NONE);
 }

@@ -2,9 +2,12 @@
 #include "cli/workers_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #if defined(__APPLE__)
 #define CHANGED_AT(s) ((s).st_mtimespec)
@@ -12,15 +15,29 @@
 #define CHANGED_AT(s) ((s).st_mtim)
 #endif
 
-bool bt_workers_file_changed(const bt_workers_file *f)
+bt_workers_file_news bt_workers_file_look(bt_workers_file *f, bt_error *err)
 {
     struct stat s;
-    if (stat(f->path, &s) != 0) {
-        return false;                  /* being replaced, or gone: the last list stays */
+    /* Opened, since only that tells whether it may be read; a pipe must not hold us up. */
+    const int fd = open(f->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        (void)bt_fail(err, BT_E_BADINPUT, "list of workers '%s': %s", f->path, strerror(errno));
     }
-    return CHANGED_AT(s).tv_sec != f->changed.tv_sec ||
-           CHANGED_AT(s).tv_nsec != f->changed.tv_nsec || s.st_size != f->size ||
-           s.st_ino != f->inode;
+    const bool there = fd >= 0 && fstat(fd, &s) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (!there) {
+        f->n_missed += f->n_missed < 3;
+        return f->n_missed == 2 ? BT_WORKERS_FILE_GONE : BT_WORKERS_FILE_SAME;
+    }
+    const bool was_gone = f->n_missed >= 2;
+    f->n_missed = 0;
+    const bool changed = CHANGED_AT(s).tv_sec != f->changed.tv_sec ||
+                         CHANGED_AT(s).tv_nsec != f->changed.tv_nsec || s.st_size != f->size ||
+                         s.st_ino != f->inode;
+    return was_gone ? BT_WORKERS_FILE_BACK : changed ? BT_WORKERS_FILE_CHANGED
+                                                     : BT_WORKERS_FILE_SAME;
 }
 
 /* Blanks over everything from a # to the end of its line. */

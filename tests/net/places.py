@@ -376,7 +376,26 @@ def list_changes(b):
     net.wait_for("no worker", lambda: server.prefill()["n_workers"] == 0)
     told = server.complete(b.prompt(200), where="auto")["prefill"]
     net.check(told["place"] == "local" and told["fallback"], f"{told}")
+    # Gone, a folder in its place, and back: said once each, and the last list holds.
+    write(f"{workers[0].address}\n")
+    server.wait_ready()
     os.unlink(path)
+    net.wait_for("a warning", lambda: server.text().count("workers unchanged") == 2)
+    time.sleep(3)
+    net.check(server.text().count("workers unchanged") == 2, "warned more than once")
+    told = server.complete(b.prompt(200), where="auto")["prefill"]
+    net.check(told["worker"] == workers[0].address, f"{told}")
+    n_read = server.text().count("workers read again")
+    write(f"{workers[0].address}\n{workers[1].address}\n")
+    server.wait_ready(2)
+    net.check(server.text().count("workers read again") == n_read + 1, "read more than once")
+    os.unlink(path)
+    os.mkdir(path)
+    net.wait_for("a warning", lambda: server.text().count("workers unchanged") == 3)
+    time.sleep(3)
+    net.check(server.text().count("workers unchanged") == 3 and server.prefill()["n_workers"] == 2,
+              "a folder is no list")
+    os.rmdir(path)
     net.end_all(server, *workers)
 
 
