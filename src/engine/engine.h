@@ -56,6 +56,7 @@ typedef struct {
 typedef enum {
     BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE
 } bt_prefill_place;
+const char *bt_prefill_place_name(bt_prefill_place place);   /* static; "unknown" for others */
 typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL, BT_POLICY_HEDGE } bt_prefill_policy;
 typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where;
 
@@ -204,6 +205,7 @@ typedef enum {
     BT_FINISH_NONE, BT_FINISH_EOG, BT_FINISH_STOP, BT_FINISH_LENGTH, BT_FINISH_CONTEXT,
     BT_FINISH_CANCELLED, BT_FINISH_ERROR
 } bt_finish;
+const char *bt_finish_name(bt_finish finish);          /* static; "unknown" for others */
 
 typedef struct {
     uint32_t n_prompt, n_cached, n_predicted;

@@ -386,7 +386,7 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
         t->status = BT_E_PROTOCOL;
         snprintf(report.reason, sizeof report.reason, "%.100s committed a prompt of which %llu "
                  "rows or states had not come", report.worker, (unsigned long long)t->n_missing);
-        bt_log(BT_LOG_WARN, "engine request %llu commit refused: %llu rows missing",
+        bt_log(BT_LOG_WARN, "engine request %llu commit refused missing %llu",
                (unsigned long long)r->id, (unsigned long long)t->n_missing);
     }
     report.hedged = r->hedged;

@@ -113,8 +113,8 @@ void bt_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     finish_report(r, &s->prefill);
     pthread_mutex_unlock(&r->lock);
     count(e, r, finish);
-    bt_log(BT_LOG_DEBUG, "engine request %llu end %d prompt %u cached %u remote %u predicted %u "
-           "queue_ms %.1f prompt_ms %.1f predicted_ms %.1f", (unsigned long long)r->id, (int)finish,
-           s->n_prompt, s->n_cached, r->n_remote, s->n_predicted, s->queue_ms, s->prompt_ms,
-           s->predicted_ms);
+    bt_log(BT_LOG_DEBUG, "engine request %llu end %s prompt %u cached %u remote %u predicted %u "
+           "queue_ms %.1f prompt_ms %.1f predicted_ms %.1f", (unsigned long long)r->id,
+           bt_finish_name(finish), s->n_prompt, s->n_cached, r->n_remote, s->n_predicted,
+           s->queue_ms, s->prompt_ms, s->predicted_ms);
 }

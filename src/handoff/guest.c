@@ -356,7 +356,7 @@ void bt_handoff_guest_drain(bt_handoff_guest *g)
     bt_error err;
     if (bt_wire_drain_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_DRAIN, 0, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s drain not sent: %s", g->name, err.text);
+        bt_log(BT_LOG_DEBUG, "peer %s drain not sent reason \"%s\"", g->name, err.text);
     }
 }
 

@@ -37,7 +37,7 @@ static void send_cancelled(bt_handoff_guest *g, uint32_t stream, uint32_t positi
     bt_error err;
     if (bt_wire_cancelled_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_CANCELLED, stream, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s cancelled not sent: %s", g->name, err.text);
+        bt_log(BT_LOG_DEBUG, "peer %s cancelled not sent reason \"%s\"", g->name, err.text);
     }
 }
 

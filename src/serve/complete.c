@@ -37,10 +37,10 @@ static void log_answer(const completion *c)
         const bt_request_stats *s = &choice->stats;
         bt_log(BT_LOG_DEBUG,
                "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
-               "prompt_ms %.1f predicted_ms %.1f place %d bytes %" PRIu64 " finish %d",
+               "prompt_ms %.1f predicted_ms %.1f place %s bytes %" PRIu64 " finish %s",
                c->head.id, i, s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms,
-               s->prompt_ms, s->predicted_ms, (int)s->prefill.place, s->prefill.bytes,
-               (int)choice->finish);
+               s->prompt_ms, s->predicted_ms, bt_prefill_place_name(s->prefill.place),
+               s->prefill.bytes, bt_finish_name(choice->finish));
     }
 }
 

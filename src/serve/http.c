@@ -74,7 +74,7 @@ static void end_late_connections(bt_server *s)
         if (deadline > 0 && now > deadline && !c->ended) {
             c->ended = true;
             shutdown(c->fd, SHUT_RDWR);
-            bt_log(BT_LOG_DEBUG, "http connection closed: too slow");
+            bt_log(BT_LOG_DEBUG, "http connection closed reason \"too slow\"");
         }
     }
 }
@@ -407,9 +407,9 @@ void bt_http_completed(void *cls, struct MHD_Connection *connection, void **stat
         return;
     }
     bt_serve_metrics_http(&s->metrics, x->code);
-    bt_log(BT_LOG_DEBUG, "http %s %.100s code %d ms %.1f%s", x->method, x->path, x->code,
+    bt_log(BT_LOG_DEBUG, "http %s %.100s code %d ms %.1f answer %s", x->method, x->path, x->code,
            bt_clock_ms() - x->begun_ms,
-           code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : " client gone");
+           code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "whole" : "cut");
     if (x->working) {
         atomic_fetch_sub(&s->n_in_work, 1);
     }

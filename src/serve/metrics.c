@@ -261,12 +261,11 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
 
 static void write_own(const bt_serve_metrics *m, bt_buf *to)
 {
-    static const char *const places[] = { "local", "remote", "mixed", "cache" };
     head(to, "baton_prefill_prompts_total", "counter",
          "Answered requests by place of their prefill.");
-    for (size_t i = 0; i < BT_LEN(places); i++) {
-        bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n", places[i],
-                      m->place[i]);
+    for (size_t i = 0; i < BT_LEN(m->place); i++) {
+        bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n",
+                      bt_prefill_place_name((bt_prefill_place)i), m->place[i]);
     }
     head(to, "baton_prefill_tokens_total", "counter",
          "Prompt tokens by where their rows came from.");

@@ -60,9 +60,8 @@ static void write_forecast(bt_json_writer *w, const bt_prefill_forecast *f)
 
 void bt_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
 {
-    static const char *const places[] = { "local", "remote", "mixed", "cache" };
     bt_json_open(w, key, '{');
-    bt_json_string(w, "place", (unsigned)p->place < BT_LEN(places) ? places[p->place] : NULL);
+    bt_json_string(w, "place", bt_prefill_place_name(p->place));
     bt_json_string(w, "worker", p->worker[0] ? p->worker : NULL);
     bt_json_string(w, "reason", p->reason);
     bt_json_bool(w, "fallback", p->fallback);
