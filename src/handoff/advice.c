@@ -233,9 +233,10 @@ static void mend_visit(const bt_checkup *c, bt_finding *at)
     case BT_E_REFUSED:
     case BT_E_TIMEOUT:
         mend(at, false, "baton --version");
-        mend(at, true, "baton --version   # workers are updated first");
+        mend(at, true, "baton --version   # the older one is updated");
         break;
     case BT_E_PROTOCOL:
+    case BT_E_LOST:
         mend(at, true, is(c->here.system, "macos")
                                ? "lsof -nP -iTCP:%u -sTCP:LISTEN   # which program that is"
                                : "ss -ltnp 'sport = :%u'   # which program that is", c->port);
@@ -323,7 +324,7 @@ static void say_misfit(const bt_checkup *c, bt_findings *f)
     } else {
         bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "%s", m->sentence);
         mend(at, false, "baton --version");
-        mend(at, true, "baton --version   # workers are updated first");
+        mend(at, true, "baton --version   # the older one is updated");
     }
 }
 

@@ -222,6 +222,10 @@ static void answers(void **state)
     expect("answer", BT_FINDING_PROBLEM, "no answer", "baton --version", true);
     (void)bt_fail(&c.visit_error, BT_E_PROTOCOL, "not a Baton frame");
     expect("answer", BT_FINDING_PROBLEM, "not a Baton", "ss -ltnp 'sport = :7070'", true);
+    (void)bt_fail(&c.visit_error, BT_E_LOST, "closed the connection");
+    expect("answer", BT_FINDING_PROBLEM, "closed", "ss -ltnp 'sport = :7070'", true);
+    (void)bt_fail(&c.visit_error, BT_E_REFUSED, "update the server");
+    expect("answer", BT_FINDING_PROBLEM, "update the server", "the older one", true);
     (void)bt_fail(&c.visit_error, BT_E_FULL, "two others");
     expect("answer", BT_FINDING_PROBLEM, "two others", NULL, false);
 }
