@@ -139,6 +139,10 @@ static uint32_t shared_tokens(const bt_serving *serving, const bt_body *body, si
     return n;
 }
 
+/* The chat is rendered and encoded up to twice more, which asks nothing of templates and
+ * tokenizers and costs little: with SmolLM2's tokenizer 0.4 to 0.8 ms per 1,000 tokens (5.4 to
+ * 7.5 ms for 9,500 tokens in 81 messages), beside 0.2 to 0.3 ms for the prompt itself and seconds
+ * of prefill. */
 static void find_borders(bt_prompts *p, const bt_body *body, const bt_serving *serving)
 {
     const bt_tokens *whole = &p->tokens[0];
