@@ -385,6 +385,7 @@ static int serve(state *s)
     }
     const bt_news news = bt_news_next(-1);
     if (news == BT_NEWS_STOP) {
+        pthread_detach(loader);
         stop_while_loading(s);
     }
     pthread_join(loader, NULL);

@@ -227,6 +227,7 @@ static int work(state *s)
     } while (news == BT_NEWS_COUNTERS);         /* all of them are 0 */
     if (news == BT_NEWS_STOP) {
         /* Loading cannot be interrupted; nothing of it outlives the process. */
+        pthread_detach(loader);
         bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
         bt_log(BT_LOG_INFO, "worker ends, the model was still being loaded");
         _exit(0);

@@ -60,7 +60,7 @@ static void say_variable(const char *message)
     }
 }
 
-static void say(const char *format, va_list args)
+static void __attribute__((format(printf, 1, 0))) say(const char *format, va_list args)
 {
     char message[MESSAGE_BYTES_MAX];
     vsnprintf(message, sizeof message, format, args);
