@@ -225,18 +225,11 @@ def gap(r, o, model):
     n = 8192 if o.full else 2048
     rows = []
     with shaped.Pair(r, o.baton, model, rate=0, context=n + 2000) as p:
-        streams = [others_decode.Stream(p.server, 60 + i) for i in range(4)]
-        for s in streams:
-            s.start()
-        net.wait_for("all streams to run", lambda: all(len(s.gaps) > 50 for s in streams), 60)
+        clients = others_decode.Clients(p.server)
         for _ in range(3 if o.full else 1):
-            ratio, worst, words = others_decode.one_comparison(p, streams, n)
-            print(words, flush=True)
-            rows.append({"tokens": n, "ratio_p99": ratio, "worst_answer_ms": worst, "words": words})
-        for s in streams:
-            s.stop = True
-        for s in streams:
-            s.join(20)
+            rows.append(others_decode.compare(p, clients, n))
+            print(rows[-1]["words"], flush=True)
+        clients.end()
     return rows
 
 
