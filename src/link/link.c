@@ -71,7 +71,7 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     l->established = !transport->accepted;  /* we chose whom to call */
     l->in = in;
     l->in_capacity = BT_LINK_FIRST_READ_BYTES;
-    l->last_byte_ns = now;
+    l->last_byte_ns = l->looked_ns = now;
     bt_buf_init(&l->control, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     bt_buf_init(&l->out, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     pthread_mutex_init(&l->lock, NULL);

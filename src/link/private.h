@@ -98,6 +98,7 @@ struct bt_link {
     size_t   in_capacity, in_first, in_end;
     size_t   in_held;                   /* of the frame that the owner looks at */
     uint64_t in_sequence, last_byte_ns;
+    uint64_t looked_ns, silent_ns;      /* last look for bytes; silence by reader.c */
     uint64_t empty_ns;                  /* when the socket was found empty inside the frame; 0 */
     size_t   empty_have;                /* bytes of the frame that had come by then */
     double   timed_bytes, timed_ms;     /* of the next sample of what the link carries */

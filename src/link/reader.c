@@ -3,9 +3,10 @@
  * Small frames are read many at a time. What is missing of a large one is read straight to its
  * place, and no further, so nothing has to be moved afterwards.
  *
- * Time in which this process did not run (a laptop asleep, a machine with too much to do) is not
- * the peer's silence. And silence counts only after a look that found nothing: an owner that came
- * back late, to a socket full of heartbeats, has lost nobody.
+ * Time in which this process did not run (a laptop asleep, a virtual machine that was stopped, too
+ * much to do) is not the peer's silence; nor is the time of an owner that comes back late, to a
+ * socket full of heartbeats. So silence is not a difference of two times: it is added up, look by
+ * look that found nothing, of which each counts half a heartbeat at most.
  */
 #include "link/private.h"
 
@@ -45,19 +46,35 @@ static bool is_closed(bt_link *l)
 
 /* ---- waiting ---- */
 
-/* Until the socket is ready. BT_E_AGAIN at `end_ns`; lost when the peer is silent or a stranger
- * takes too long. */
+/* A byte has come. */
+static void heard(bt_link *l)
+{
+    l->last_byte_ns = l->looked_ns = bt_clock_ns();
+    l->silent_ns = 0;
+}
+
+/* Nothing has come. How long the next look should wait at most; 0: the peer is lost. */
+static uint64_t count_silence(bt_link *l, uint64_t now)
+{
+    const uint64_t most = l->heartbeat_ns / 2, gap = now - l->looked_ns;
+    l->silent_ns += gap < most ? gap : most;
+    l->looked_ns = now;
+    const uint64_t left = l->silent_ns < l->silence_ns ? l->silence_ns - l->silent_ns : 0;
+    return left < most ? left : most;
+}
+
+/* Until the socket is ready, or for a while. BT_E_AGAIN at `end_ns`; lost when the peer is silent.
+ */
 static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
 {
-    const uint64_t now = bt_clock_ns();
-    const uint64_t silent_at = l->last_byte_ns + l->silence_ns;
-    uint64_t until = end_ns < silent_at ? end_ns : silent_at;
+    const uint64_t now = bt_clock_ns(), look_ns = count_silence(l, now);
+    uint64_t until = end_ns < now + look_ns ? end_ns : now + look_ns;
     bt_error why;
 
     if (!l->established && l->first_frame_by_ns < until) {
         until = l->first_frame_by_ns;
     }
-    if (now >= silent_at) {
+    if (look_ns == 0) {
         bt_fail(&why, BT_E_LOST, "%s: silent for %" PRIu64 " ms; the process hangs, or the network "
                 "is gone", l->transport->peer, (now - l->last_byte_ns) / BT_LINK_NS_PER_MS);
         return lose(l, &why, err);
@@ -66,12 +83,7 @@ static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
         return BT_E_AGAIN;
     }
     const uint64_t ms = (until > now ? until - now : 0) / BT_LINK_NS_PER_MS + 1;
-    bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN,
-                        ms < INT32_MAX ? (uint32_t)ms : INT32_MAX);
-    const uint64_t due = now + ms * BT_LINK_NS_PER_MS, woken = bt_clock_ns();
-    if (woken > due + l->heartbeat_ns) {
-        l->last_byte_ns += woken - due;
-    }
+    bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN, (uint32_t)ms);
     return BT_OK;
 }
 
@@ -101,7 +113,7 @@ bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err)
             l->ready = true;
             pthread_cond_signal(&l->work);
             pthread_mutex_unlock(&l->lock);
-            l->last_byte_ns = bt_clock_ns();
+            heard(l);
             return BT_OK;
         }
         if (io == BT_IO_END) {
@@ -198,7 +210,7 @@ static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *e
     switch (io) {
     case BT_IO_DONE:
         l->in_end += n;
-        l->last_byte_ns = bt_clock_ns();
+        heard(l);
         pthread_mutex_lock(&l->lock);
         l->bytes_received += n;
         pthread_mutex_unlock(&l->lock);

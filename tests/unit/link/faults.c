@@ -1,6 +1,7 @@
 /* tests/unit/link/faults.c - peers that die, hang, trickle, lie or talk nonsense. */
 #include "pair.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -135,6 +136,50 @@ static void an_owner_that_looks_away_loses_nobody(void **state)
     assert_ok(bt_link_send(p.b, BT_WIRE_CREDIT, 1, "12345678", 8, &pair_err));
     assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_CREDIT);
+    pair_close(&p);
+}
+
+/* Stops the whole process for longer than the silence allowed, five times; in a child. */
+static void stop_again_and_again(void)
+{
+    for (int i = 0; i < 5; i++) {
+        bt_clock_sleep_ms(230 + 37 * (uint64_t)i);
+        (void)kill(getppid(), SIGSTOP);
+        bt_clock_sleep_ms(600);
+        (void)kill(getppid(), SIGCONT);
+    }
+}
+
+static void *listen_until_it_is_told(void *link)
+{
+    bt_frame f;
+    return (void *)(intptr_t)bt_link_receive(link, 20000, &f, NULL);
+}
+
+/* A virtual machine that is stopped for a while, a laptop that sleeps, with both ends in it or with
+ * one that reads again before the other beats. */
+static void a_pause_is_nobodys_silence(void **state)
+{
+    (void)state;
+    const bt_link_options o = {.heartbeat_ms = 100};
+    pair p = pair_open(&o);
+    pthread_t reader;
+    bt_frame f;
+    void *told;
+    int status;
+    assert_int_equal(pthread_create(&reader, NULL, listen_until_it_is_told, p.b), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        stop_again_and_again();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        assert_int_equal(bt_link_receive(p.a, 10, &f, &pair_err), BT_E_AGAIN);
+    }
+    assert_ok(bt_link_send(p.a, BT_WIRE_CREDIT, 1, "12345678", 8, &pair_err));
+    assert_int_equal(pthread_join(reader, &told), 0);
+    assert_int_equal((intptr_t)told, BT_OK);
     pair_close(&p);
 }
 
@@ -413,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_killed_peer_is_noticed_at_once),
         cmocka_unit_test(writing_to_the_dead_is_only_a_status),
         cmocka_unit_test(a_silent_peer_is_lost_after_four_heartbeats),
+        cmocka_unit_test(a_pause_is_nobodys_silence),
         cmocka_unit_test(a_slow_peer_is_not_lost),
         cmocka_unit_test(an_owner_that_looks_away_loses_nobody),
         cmocka_unit_test(a_trickling_stranger_is_shown_the_door),
