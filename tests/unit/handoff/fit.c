@@ -46,6 +46,44 @@ static void one_size_goes_through_the_origin(void **state)
     assert_float_equal(bt_fit_rate(&f, 400), 2, 0.01);
 }
 
+/* Five prompts of about one length that happened to take the same time: not free of length. */
+static void about_one_size_is_per_unit(void **state)
+{
+    (void)state;
+    static const double lengths[] = { 150, 158, 153, 149, 160 };
+    static const double noises[][5] = {             /* flat, falling, rising, odd first */
+        { 242, 242, 242, 242, 242 }, { 250, 230, 242, 252, 228 }, { 228, 252, 242, 225, 256 },
+        { 330, 240, 241, 235, 243 },
+    };
+    for (size_t k = 0; k < 4; k++) {
+        bt_fit f = { 0 };
+        for (int i = 0; i < 5; i++) {
+            bt_fit_put(&f, 1, lengths[i], bt_router_keys(0, lengths[i]), noises[k][i]);
+        }
+        assert_in_range(bt_fit_at(&f, 1, 8, 36), 8, 45);                  /* 12.6 */
+        assert_in_range(bt_fit_at(&f, 1, 154, bt_router_keys(0, 154)), 225, 275);
+        assert_in_range(bt_fit_at(&f, 1, 422, bt_router_keys(0, 422)), 580, 850);    /* 664 */
+        assert_in_range(bt_fit_at(&f, 2, 834, bt_router_keys(0, 834)), 1100, 2000);  /* 1312 */
+    }
+}
+
+/* Of two lengths the fixed part shows after two samples of each, and a wrong belief goes quickly. */
+static void two_sizes_overrule_it(void **state)
+{
+    (void)state;
+    bt_fit f = { 0 };
+    for (int i = 0; i < 5; i++) {
+        bt_fit_put(&f, 1, 150 + i, bt_router_keys(0, 150 + i), 100 + 0.5 * (150 + i));
+    }
+    for (int i = 0; i < 2; i++) {
+        bt_fit_put(&f, 1, 600 + i, bt_router_keys(0, 600 + i), 100 + 0.5 * (600 + i));
+    }
+    assert_in_range(bt_fit_at(&f, 1, 150, bt_router_keys(0, 150)), 166, 184);      /* 175 */
+    assert_in_range(bt_fit_at(&f, 1, 600, bt_router_keys(0, 600)), 370, 430);      /* 400 */
+    assert_in_range(bt_fit_at(&f, 1, 30, bt_router_keys(0, 30)), 80, 118);         /* 115 */
+    assert_in_range(bt_fit_at(&f, 2, 1200, bt_router_keys(0, 1200)), 700, 880);    /* 800 */
+}
+
 static void nonsense_never_gives_negative_costs(void **state)
 {
     (void)state;
@@ -112,6 +150,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_costs_are_found),
         cmocka_unit_test(one_size_goes_through_the_origin),
+        cmocka_unit_test(about_one_size_is_per_unit),
+        cmocka_unit_test(two_sizes_overrule_it),
         cmocka_unit_test(nonsense_never_gives_negative_costs),
         cmocka_unit_test(a_long_prompt_does_not_wipe_out_short_ones),
         cmocka_unit_test(a_change_is_followed_at_once),
