@@ -178,6 +178,21 @@ static bool faster_than_thought(const bt_router_worker *w)
     return w->compute->surprise < 0 || (w->link && w->link->surprise < 0);
 }
 
+/* Why it is tried although it seems slower. */
+static void say_probe(const bt_router_worker *w, char *reason, size_t size)
+{
+    if (w->idle_ms > BT_ROUTER_STALE_MS) {
+        bt_say(reason, size, "the worker was last given a prompt %.0f s ago: is it still slower?",
+               w->idle_ms / 1000);
+    } else if (w->n_passed >= BT_ROUTER_STALE_PROMPTS) {
+        bt_say(reason, size, "the worker was last given a prompt %u prompts ago: is it still "
+               "slower?", w->n_passed);
+    } else {
+        bt_say(reason, size, "the %s was far faster than expected with its last prompt: is it so?",
+               w->compute->surprise < 0 ? "worker" : "link to the worker");
+    }
+}
+
 /* By predicted times, which both are known. */
 static void choose_by_time(const bt_router_question *q, const bt_router_worker *w,
                            bt_router_answer *a, char *reason, size_t size)
@@ -191,8 +206,7 @@ static void choose_by_time(const bt_router_question *q, const bt_router_worker *
     } else if (stale && tokens_of(q) >= q->min_first &&
                (q->hedged || a->remote_ms <= a->local_ms * BT_ROUTER_PROBE_MAX)) {
         a->probe = true;
-        bt_say(reason, size, "the worker has not been measured for %.0f s and %u prompts",
-               w->idle_ms / 1000, w->n_passed);
+        say_probe(w, reason, size);
     } else {
         bt_say(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
                tokens_of(q), a->local_ms, a->remote_ms);
@@ -230,7 +244,9 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
     if (by_time && judged(q->here.step)) {
         choose_by_time(q, w, &a, reason, reason_size);
     } else if (by_time && tokens_of(q) <= BT_ROUTER_LOCAL_PROBE_TOKENS) {
-        bt_say(reason, reason_size, "this machine has not been measured yet");
+        bt_say(reason, reason_size, bt_fit_known(q->here.step)
+                       ? "this machine has been measured by one prompt only: this is its second"
+                       : "this machine has not been measured yet");
         a.probe = true;
         a.worker = -1;
     } else if (!w && q->automatic && !q->always &&
@@ -245,8 +261,7 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
         a.worker = stale;
         a.remote_ms = bt_router_remote_ms(q, &workers[stale]);
         a.probe = true;
-        bt_say(reason, reason_size, "this worker has not been measured for %.0f s",
-               workers[stale].idle_ms / 1000);
+        say_probe(&workers[stale], reason, reason_size);
     }
     return a;
 }

@@ -104,7 +104,7 @@ typedef struct {
 #define BT_ROUTER_PROBE_MAX 4.0
 /* Samples before a place is judged: the first one also pays for memory that is touched first. */
 #define BT_ROUTER_SAMPLES_MIN 2u
-/* Where workers took all, this machine is measured with a prompt of at most so many tokens. */
+/* Where workers took all, this machine is measured with prompts of at most so many tokens. */
 #define BT_ROUTER_LOCAL_PROBE_TOKENS 1024u
 
 /* `skip`: an index that must not be chosen (it failed this prompt), or -1. */

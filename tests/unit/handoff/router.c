@@ -140,12 +140,28 @@ static void a_worker_passed_over_is_tried_again(void **state)
                              .here = { .step = &local } };
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     w.idle_ms = BT_ROUTER_STALE_MS + 1;             /* for a minute, */
+    w.n_passed = 3;
     assert_true(choose(&q, &w, 1).probe);
+    assert_non_null(strstr(reason, "60 s ago"));
     w.idle_ms = 1000;
     w.n_passed = BT_ROUTER_STALE_PROMPTS;           /* or for so many prompts */
     const bt_router_answer a = choose(&q, &w, 1);
     assert_true(a.probe);
+    assert_non_null(strstr(reason, "16 prompts ago"));
     assert_int_equal(a.worker, 0);
+    w.n_passed = 2;
+    remote.surprise = -1;                           /* or it was better than thought */
+    assert_true(choose(&q, &w, 1).probe);
+    assert_non_null(strstr(reason, "the worker was far faster than expected"));
+    remote.surprise = 0;
+    bt_fit link = line(0, 1e-6);
+    link.surprise = -1;
+    w.link = &link;
+    assert_true(choose(&q, &w, 1).probe);
+    assert_non_null(strstr(reason, "the link to the worker was far faster"));
+    link.surprise = 0;
+    assert_false(choose(&q, &w, 1).probe);
+    w.n_passed = BT_ROUTER_STALE_PROMPTS;
     remote = line(0, 5);                            /* hopeless, */
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     q.hedged = true;                                /* but where it costs nothing */
@@ -165,15 +181,17 @@ static void a_worker_that_others_outran_is_tried_again(void **state)
     assert_int_equal(choose(&q, w, 2).worker, 0);
     w[1].idle_ms = BT_ROUTER_STALE_MS + 1;
     assert_int_equal(choose(&q, w, 2).worker, 1);
+    assert_non_null(strstr(reason, "60 s ago"));
     w[1].ahead.n_tokens = 5000;
     assert_int_equal(choose(&q, w, 2).worker, 0);
 }
 
-/* Workers took every prompt: one goes here to learn what that costs, but not a long one. */
-static void this_machine_is_measured_once(void **state)
+/* Workers took every prompt: two go here to learn what that costs, but no long ones. */
+static void this_machine_is_measured_too(void **state)
 {
     (void)state;
-    const bt_fit remote = line(0, 0.5), none = { 0 };
+    const bt_fit remote = line(0, 0.5);
+    bt_fit none = { 0 };
     const bt_router_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
     bt_router_question q = { .position_end = 5000, .automatic = true, .min_first = 64,
                              .here = { .step = &none } };
@@ -183,6 +201,13 @@ static void this_machine_is_measured_once(void **state)
     assert_int_equal(a.worker, -1);
     assert_true(a.probe);
     assert_false(a.wanted_remote);
+    assert_string_equal(reason, "this machine has not been measured yet");
+    bt_fit_put(&none, 1, 500, 0, 600);              /* the first one may tell of cold memory */
+    assert_int_equal(choose(&q, &w, 1).worker, -1);
+    assert_non_null(strstr(reason, "by one prompt only"));
+    bt_fit_put(&none, 1, 500, 0, 600);
+    assert_int_equal(choose(&q, &w, 1).worker, 0);
+    assert_null(strstr(reason, "measured"));
 }
 
 static void depth_makes_a_prompt_dearer(void **state)
@@ -266,7 +291,7 @@ int main(void)
         cmocka_unit_test(the_mind_is_changed_past_a_margin),
         cmocka_unit_test(a_worker_passed_over_is_tried_again),
         cmocka_unit_test(a_worker_that_others_outran_is_tried_again),
-        cmocka_unit_test(this_machine_is_measured_once),
+        cmocka_unit_test(this_machine_is_measured_too),
         cmocka_unit_test(depth_makes_a_prompt_dearer),
         cmocka_unit_test(what_is_sent_is_what_we_lack),
         cmocka_unit_test(decoding_slows_a_prefill_here),
