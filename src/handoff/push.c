@@ -144,13 +144,14 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uin
 
 /* A slower machine: waits until this layer is due. Who was late may catch up, so that on the whole
  * the rate holds; but not for time in which there was no prompt. */
-static void hold_back(const bt_handoff_push *u, uint32_t n)
+static void hold_back(bt_handoff_push *u, uint32_t n)
 {
     bt_worker *w = u->guest->worker;
     const double now = bt_clock_ms();
-    if (!u->started && w->paced_ms < now) {
+    if (!u->paced && w->paced_ms < now) {
         w->paced_ms = now;
     }
+    u->paced = true;
     w->paced_ms += n * w->token_ms / w->layout->n_layers;
     const double ms = w->paced_ms - now;
     if (ms > 0) {

@@ -64,6 +64,7 @@ struct bt_handoff_push {
     double            submit_ms;
     uint64_t          lane;            /* of the trace; the next one is its too */
     double            step_begun_ms;   /* engine's thread: a step's first layer was done */
+    bool              paced;           /* engine's thread: the rate has counted some of it */
 
     /* guest->lock */
     bt_request *request;               /* NULL until all tokens are there */
