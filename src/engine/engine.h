@@ -73,8 +73,8 @@ typedef struct {
     char     wire_type[24];        /* their element type there; "" if none came */
     double   queue_ms;             /* waiting, here and there */
     double   compute_ms;           /* remote prefill, by the worker's clock */
-    double   transfer_ms;          /* first row sent to commit received */
-    double   exposed_ms;           /* part of the transfer that computing did not hide */
+    double   transfer_ms;          /* first rows received to commit received */
+    double   exposed_ms;           /* part of transfer_ms that computing did not hide */
     double   import_ms;            /* of the transfer: putting rows into pages */
     double   hidden;               /* share of sending the bytes that computing hid, 0 .. 1 */
     double   total_ms;             /* prompt given out to prefix usable */

@@ -137,7 +137,7 @@ void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
 
 /* What sending the bytes takes by itself, less what was left of it when computing was done. The way
  * of the last byte is not part of sending. */
-static double hidden_share(const bt_handoff_job *job, const bt_link_stats *link)
+static double hidden_share(const bt_handoff_job *job, const bt_link_stats *link, double late_ms)
 {
     const bt_prefill_report *r = &job->report;
     /* The link carries at least what it has just carried. */
@@ -145,12 +145,14 @@ static double hidden_share(const bt_handoff_job *job, const bt_link_stats *link)
     const double bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
     const double told_ms = rate > 0 ? bytes / rate : r->transfer_ms;
     const double alone_ms = told_ms < r->transfer_ms ? told_ms : r->transfer_ms;
-    const double left_ms = r->exposed_ms - link->round_trip_ms_min / 2;
+    const double left_ms = late_ms - link->round_trip_ms_min / 2;
     return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
 }
 
 /* The worker says how long it waited and computed; its clock started when PREFILL arrived, half a
- * round trip after we sent it. Whatever passed after that end is transfer that nothing hid. */
+ * round trip after we sent it. What of the transfer passed after that end was hidden by nothing;
+ * where COMMIT is later than the transfer is long, the rest went by before the first rows came, and
+ * shows in total_ms only. */
 static void measure(bt_handoff_job *job, const bt_wire_commit *m, const bt_link_stats *link)
 {
     const double round_trip_ms = link->round_trip_ms_min;
@@ -161,9 +163,10 @@ static void measure(bt_handoff_job *job, const bt_wire_commit *m, const bt_link_
     r->transfer_ms = job->rows_ms > 0 ? now - job->rows_ms : 0;
     const double done = job->sent_ms + round_trip_ms / 2 +
                         (double)(m->queue_us + m->compute_us) / 1000;
-    r->exposed_ms = now > done ? now - done : 0;
+    const double late_ms = now > done ? now - done : 0;
+    r->exposed_ms = late_ms < r->transfer_ms ? late_ms : r->transfer_ms;
     r->total_ms = now - job->start_ms;
-    r->hidden = hidden_share(job, link);
+    r->hidden = hidden_share(job, link, late_ms);
     r->n_remote = job->end - job->first;
     r->place = BT_PREFILL_REMOTE;
     if (job->lost[0]) {

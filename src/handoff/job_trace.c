@@ -32,7 +32,10 @@ void bt_handoff_trace_committed(bt_trace *t, const bt_handoff_job *job, const bt
     bt_trace_span(t, lane, "waits there", there, begun, "%s", "");
     bt_trace_span(t, lane, "computing there", begun, done < now ? done : now, "\"cached\":%u",
                   m->n_cached);
-    bt_trace_span(t, lane, "exposed", done < now ? done : now, now, "%s", "");
+    if (job->rows_ms > 0) {
+        const double from = done > job->rows_ms ? done : job->rows_ms;
+        bt_trace_span(t, lane, "exposed", from < now ? from : now, now, "%s", "");
+    }
 }
 
 void bt_handoff_trace_given_up(bt_trace *t, const bt_handoff_job *job)

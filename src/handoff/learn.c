@@ -190,10 +190,9 @@ static void learn_link(bt_handoff_peer *peer, const bt_handoff_job *job, const b
     const double computed_ms = now_ms - r->exposed_ms;
     const double late = bytes - bytes_at(job, computed_ms);
     if (late >= LINK_BYTES_MIN && r->exposed_ms >= LINK_MS_MIN) {
-        const double ms = r->exposed_ms < r->transfer_ms ? r->exposed_ms : r->transfer_ms;
-        bt_fit_put(&peer->transfer, 1, late, 0, ms);
+        bt_fit_put(&peer->transfer, 1, late, 0, r->exposed_ms);
         if (!link_knows) {
-            smooth(&peer->bytes_per_ms, late / ms);
+            smooth(&peer->bytes_per_ms, late / r->exposed_ms);
         }
     } else {
         learn_at_most(peer, bytes, r->transfer_ms);
