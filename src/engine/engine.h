@@ -92,6 +92,7 @@ typedef struct {
                                       here would leave snapshots; borrowed during start() */
     uint32_t        n_borders;
     uint64_t        cache_key;     /* of the request: whose prompts may share a cache */
+    bool            no_cache;      /* of the request: it shares none, elsewhere neither */
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
     /* What a prefill here would meet; 0 where nothing is known yet. */

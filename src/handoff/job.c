@@ -36,11 +36,19 @@ bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefil
     j->complete = job->position_first;
     bt_handoff_job_set_borders(j, job);
     j->policy_fail = job->policy == BT_POLICY_FAIL;
-    j->tenant = job->cache_key;
+    j->tenant = bt_handoff_job_tenant(job);
     j->hedge_ms = hedge_ms;
     j->start_ms = bt_clock_ms();
     j->report = *report;
     return j;
+}
+
+/* A prompt that shall not use the cache is a tenant of its own, whom the worker takes as such; also
+ * for one that does not know the bit, as tickets are not used twice. */
+uint64_t bt_handoff_job_tenant(const bt_prefill_job *job)
+{
+    return job->no_cache ? BT_WIRE_TENANT_ALONE | job->ticket
+                         : job->cache_key & ~BT_WIRE_TENANT_ALONE;
 }
 
 void bt_handoff_job_destroy(bt_handoff_job *job)

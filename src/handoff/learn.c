@@ -261,5 +261,7 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
         bt_known_find(&peer->known, job->tenant, job->tokens, job->end)) {
         bt_known_clear(&peer->known);
     }
-    bt_known_put(&peer->known, job->tenant, job->tokens, job->end);
+    if ((job->tenant & BT_WIRE_TENANT_ALONE) == 0) {
+        bt_known_put(&peer->known, job->tenant, job->tokens, job->end);
+    }
 }

@@ -230,8 +230,8 @@ static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill
     bt_router_worker view[BT_WORKERS_MAX];
     put_local(p);
     const bt_router_question q = bt_handoff_question(p, job);
-    bt_handoff_peers_view(p, job->cache_key, job->tokens, job->position_first, job->position_end,
-                          view);
+    bt_handoff_peers_view(p, bt_handoff_job_tenant(job), job->tokens, job->position_first,
+                          job->position_end, view);
     const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, -1, report->reason,
                                                 sizeof report->reason);
     tell_forecast(p, &q, view, &report->forecast);

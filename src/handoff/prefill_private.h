@@ -208,6 +208,8 @@ void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job);
 bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report,
                                       double hedge_ms);
 void bt_handoff_job_destroy(bt_handoff_job *job);      /* NULL is fine */
+/* Whose prompts it may meet in a worker's cache. */
+uint64_t bt_handoff_job_tenant(const bt_prefill_job *job);
 /* Lock held. Puts it on the peer's list and sends it if there is a slot. */
 void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);
 /* Lock held. Sends what waits, as far as there are slots. */

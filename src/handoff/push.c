@@ -266,6 +266,7 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     o.borders = rising;
     o.n_borders = u->n_borders;
     o.cache_key = bt_handoff_push_cache_key(u);
+    o.no_cache = (u->asked.tenant & BT_WIRE_TENANT_ALONE) != 0;
 
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);

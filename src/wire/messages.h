@@ -16,6 +16,10 @@
 
 enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
 
+/* A bit of PREFILL's tenant: one prompt alone, which neither uses nor fills the worker's cache. A
+ * worker that does not know it keeps that prompt from others as those of any tenant. */
+#define BT_WIRE_TENANT_ALONE (UINT64_C(1) << 63)
+
 /* What must be equal on both sides for KV rows to mean the same. Compared one by one, in this
  * order; a difference is told by the field's name and both values (wire/identity.h). */
 #define BT_WIRE_IDENTITY_FIELDS(F)                                                                 \

@@ -62,12 +62,12 @@ static void about_one_size_is_per_unit(void **state)
         }
         assert_in_range(bt_fit_at(&f, 1, 8, 36), 8, 45);                  /* 12.6 */
         assert_in_range(bt_fit_at(&f, 1, 154, bt_router_keys(0, 154)), 225, 275);
-        assert_in_range(bt_fit_at(&f, 1, 422, bt_router_keys(0, 422)), 580, 850);    /* 664 */
+        assert_in_range(bt_fit_at(&f, 1, 422, bt_router_keys(0, 422)), 580, 850); /* 664 */
         assert_in_range(bt_fit_at(&f, 2, 834, bt_router_keys(0, 834)), 1100, 2000);  /* 1312 */
     }
 }
 
-/* Of two lengths the fixed part shows after two samples of each, and a wrong belief goes quickly. */
+/* Of two lengths the fixed part shows after two samples of each; a wrong belief goes quickly. */
 static void two_sizes_overrule_it(void **state)
 {
     (void)state;
