@@ -125,7 +125,7 @@ class Measured:
               f"ms: first token {row['first_token_ms']:8.1f} ms, floor {row['floor_ms']:8.1f} "
               f"({100 * row['over_floor']:+5.1f} %, by its own computing "
               f"{100 * row['over_own_floor']:+5.1f} %), exposed "
-              f"{100 * row['exposed_share']:5.1f} % of {alone:.0f} ms", flush=True)
+              f"{100 * row['exposed_share']:5.1f} % of the bytes' {alone:.0f} ms", flush=True)
         return row
 
 
@@ -316,7 +316,7 @@ class Parser(argparse.ArgumentParser):
     """Errors in the shape of all verbs."""
 
     def error(self, message):
-        fail(f"{message}; baton bench --help lists the options", 2)
+        fail(f"{message}; baton bench handoff --help lists the options", 2)
 
 
 def fail(text, code=1):
@@ -427,19 +427,30 @@ def shaped_links(o, found):
             finish(found, o)
 
 
-def measure(o):
-    new = not o.out.exists()
-    o.out.mkdir(parents=True, exist_ok=True)        # before an hour is spent
-    found = facts(o)
+def prepare(folder):
+    """Makes the folder and writes into it, before an hour is spent. Whether it is a new one."""
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
     try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(folder)) from problem
+    return new
+
+
+def measure(o):
+    new = prepare(o.out)
+    try:
+        found = facts(o)
         if o.server:
             found["given"] = given(o)
         else:
             shaped_links(o, found)
+        print(finish(found, o), flush=True)
     finally:
-        if new and not any(o.out.iterdir()):
+        if new and not any(o.out.iterdir()):        # nothing came of it
             o.out.rmdir()
-    print(finish(found, o), flush=True)
     net.check(not found["failed"], "; ".join(found["failed"]))
 
 

@@ -131,6 +131,7 @@ static int run(const void *given, int n_rest, char **rest)
 
 const bt_verb bt_verb_bench = {
     .name = "bench",
+    .whole_name = "bench handoff",
     .summary = "measures the handoff on shaped links (Linux, root)",
     .usage = "baton bench handoff [--full] [options]",
     .example = "baton bench handoff --part table --r 0.5,2 --prompts 2048",

@@ -447,7 +447,7 @@ static bool wants_help(int argc, char **argv)
 
 int bt_verb_main(const bt_verb *verb, int argc, char **argv)
 {
-    verb_name = verb->name;
+    verb_name = verb->whole_name ? verb->whole_name : verb->name;
     if (wants_help(argc, argv)) {
         return print_help(verb);
     }

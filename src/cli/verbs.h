@@ -37,6 +37,7 @@ typedef struct {
 
 typedef struct {
     const char *name;          /* "inspect" */
+    const char *whole_name;    /* "bench handoff", in hints at --help; NULL: name */
     const char *summary;       /* one line */
     const char *usage;         /* "baton inspect FILE [options]" */
     const char *example;
