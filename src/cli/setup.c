@@ -11,9 +11,13 @@
 
 #define AT(field) offsetof(bt_setup_options, field)
 
-const bt_option bt_setup_option_table[] = {
+const bt_option bt_setup_model_table[] = {
     { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
       "GGUF file (default: the model cached by `make demo`)", false },
+    { 0 }
+};
+
+const bt_option bt_setup_option_table[] = {
     { "Machine", "-t, --threads", "N", "THREADS", BT_OPT_U32, AT(n_threads),
       "threads for decoding (default: all cores)", false, 0, 1024 },
     { "Machine", "-tb, --threads-batch", "N", "THREADS_BATCH", BT_OPT_U32, AT(n_threads_batch),

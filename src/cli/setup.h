@@ -24,9 +24,10 @@ typedef struct {
     bool        verbose;           /* -v */
 } bt_setup_options;
 
-/* -m -t -tb --isa --no-repack --trace-ops --check-ops -v, at offset 0 of a verb's options struct:
- * its first member must be a bt_setup_options. */
-extern const bt_option bt_setup_option_table[];
+/* -m, and -t -tb --isa --no-repack --trace-ops --check-ops -v, at offset 0 of a verb's options
+ * struct: its first member must be a bt_setup_options. A verb to which a model means something else
+ * says so in a table of its own. */
+extern const bt_option bt_setup_model_table[], bt_setup_option_table[];
 
 typedef struct {
     bt_gguf      *file;

@@ -17,6 +17,7 @@ enum {
     TIMEOUT_DEFAULT_MS = 3000,
     N_ROUND_TRIPS = 21,
     MIB = 1 << 20,
+    HTTP_MS = 1000,
     REST_MS = 1000,                    /* longer than any retransmission timeout of a LAN */
     LARGE_MS = 300                     /* the large probe is to take about as long */
 };
@@ -37,6 +38,8 @@ static const options defaults = { .type_k = "f16", .type_v = "f16",
 static const bt_option table[] = {
     { "Checkup", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
       "shared key of the worker", false },
+    { "Checkup", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(setup.model),
+      "GGUF file to compare with the worker's (default: none is compared)", false },
     { "Checkup", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
       "with -m: type of keys to compare (default: f16)", false },
     { "Checkup", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
@@ -116,12 +119,29 @@ static bt_status measure(bt_visit *v, bt_checkup *c, bt_error *err)
     return s;
 }
 
+/* The greeting failed: whether for our key only, and whether it is a web server that listens. */
+static void look_who_else(const bt_link_options *link, bt_checkup *c)
+{
+    const bt_status s = c->visit_error.status;
+    bt_link_options without = *link;
+    bt_visit *v = NULL;
+    bt_error err;
+    without.key_file = NULL;
+    if (s == BT_E_AUTH && link->key_file) {
+        c->worker_keyless = bt_visit_open(c->address, &without, &v, &err) == BT_OK;
+        bt_visit_close(v);
+    }
+    c->http = !c->worker_keyless && s != BT_E_REFUSED && s != BT_E_FULL && s != BT_E_NOMEM &&
+              bt_reach_speaks_http(c->address, HTTP_MS);
+}
+
 static void visit(const options *o, bt_checkup *c)
 {
     const bt_link_options link = { .key_file = o->key_file, .buffer_bytes = c->buffer_bytes,
                                    .connect_timeout_ms = o->timeout_ms };
     bt_visit *v = NULL;
     if (bt_visit_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
+        look_who_else(&link, c);
         return;
     }
     c->visit_error = (bt_error){ 0 };
@@ -144,8 +164,11 @@ static void look_at_key(const options *o, bt_checkup *c)
         bt_link_key_forget(&key);
         c->key_error = (bt_error){ 0 };
     }
-    c->key_open_to_others = stat(o->key_file, &info) == 0 && S_ISREG(info.st_mode) &&
-                            (info.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+    const bool file = stat(o->key_file, &info) == 0 && S_ISREG(info.st_mode);
+    c->key_open_to_others = file && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+    /* Two digits a byte, and the end of a line. */
+    c->key_short = file && c->key_error.status != BT_OK &&
+                   info.st_size < 2 * BT_LINK_KEY_FILE_BYTES_MIN + 2;
 }
 
 static bool look(const options *o, const char *address, const bt_link_address *a, bt_type type_k,
@@ -200,7 +223,9 @@ static void print_text(const bt_checkup *c, const bt_findings *f)
                    at->mends[j].command);
         }
     }
-    printf("%s: %s", c->address, bt_findings_well(f) ? "all is well" : "not well");
+    printf("%s: %s", c->address, !bt_findings_well(f) ? "not well"
+                                 : bt_checkup_full(c) ? "well, if your server is connected there"
+                                                      : "all is well");
     print_count(": ", n[BT_FINDING_PROBLEM], "problem", "problems");
     print_count(n[BT_FINDING_PROBLEM] > 0 ? ", " : ", with ", n[BT_FINDING_ADVICE],
                 "piece of advice", "pieces of advice");

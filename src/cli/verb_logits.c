@@ -261,6 +261,6 @@ const bt_verb bt_verb_logits = {
     .example = "baton logits -m model.gguf --tokens 1,2,3 --all",
     .options_size = sizeof(options),
     .defaults = &defaults,
-    .tables = { table, bt_setup_option_table },
+    .tables = { table, bt_setup_model_table, bt_setup_option_table },
     .run = run,
 };

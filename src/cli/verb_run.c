@@ -333,7 +333,7 @@ const bt_verb bt_verb_run = {
     .example = "baton run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0",
     .options_size = sizeof(bt_run_verb_options),
     .defaults = &defaults,
-    .tables = { bt_setup_option_table, prompt_table, bt_sampling_option_table,
-                bt_context_option_table, bt_prefill_option_table },
+    .tables = { bt_setup_model_table, bt_setup_option_table, prompt_table,
+                bt_sampling_option_table, bt_context_option_table, bt_prefill_option_table },
     .run = run,
 };

@@ -438,6 +438,7 @@ const bt_verb bt_verb_serve = {
         .options_size = sizeof(options),
         .defaults = &defaults,
         .tables = {serving_table, bt_context_option_table, own_prefill_table,
-                   bt_prefill_option_table, bt_sampling_option_table, bt_setup_option_table},
+                   bt_prefill_option_table, bt_sampling_option_table, bt_setup_model_table,
+                   bt_setup_option_table},
         .run = run,
 };

@@ -264,6 +264,6 @@ const bt_verb bt_verb_worker = {
     .example = "baton worker -m model.gguf --listen 0.0.0.0:7070 --key-file key",
     .options_size = sizeof(options),
     .defaults = &defaults,
-    .tables = { table, bt_setup_option_table },
+    .tables = { table, bt_setup_model_table, bt_setup_option_table },
     .run = run,
 };

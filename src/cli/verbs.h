@@ -33,7 +33,7 @@ typedef struct {
     double         low, high;  /* numbers allowed, both included; 0, 0: all of the kind */
 } bt_option;
 
-#define BT_OPTION_TABLES_MAX 6
+#define BT_OPTION_TABLES_MAX 7
 
 typedef struct {
     const char *name;          /* "inspect" */

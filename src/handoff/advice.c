@@ -1,11 +1,12 @@
 /* handoff/advice.c - see advice.h. */
 #include "handoff/advice.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/check.h"
+#include "base/limits.h"
 #include "handoff/greeting.h"
 #include "handoff/say.h"
 
@@ -16,6 +17,12 @@
 #define REST_MS     0.5
 #define LARGE_PACKETS_MBIT 10000u      /* from here on packets of 9000 bytes are worth it */
 #define PLAIN_SEGMENT_BYTES 1400u      /* smaller: something on the way takes room */
+
+/* A shell's word, the interface that has an address (%s): only the machine itself knows by which of
+ * its cables it was reached. */
+#define LINUX_INTERFACE "\"$(ip -o addr show to %s | awk '{print $2; exit}')\""
+#define MACOS_INTERFACE "\"$(ifconfig | awk -v a=%s " \
+                        "'/^[a-z]/ {i=$1} $2 == a {sub(\":\", \"\", i); print i; exit}')\""
 
 const char *bt_finding_state_name(bt_finding_state s)
 {
@@ -40,6 +47,38 @@ static bt_finding *say(bt_findings *f, const char *name, bt_finding_state state,
     return at;
 }
 
+typedef struct {
+    char  *text;
+    size_t n, room;
+} command_text;
+
+static bool put(command_text *to, const char *text, size_t n)
+{
+    if (n > to->room - to->n) {
+        return false;
+    }
+    memcpy(to->text + to->n, text, n);
+    to->n += n;
+    return true;
+}
+
+/* As one word for a shell; as it is, where that is one. False: no room. */
+static bool quote(command_text *to, const char *value)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_./:@%+,=-";
+    if (value[0] != '\0' && value[strspn(value, plain)] == '\0') {
+        return put(to, value, strlen(value));
+    }
+    bool fits = put(to, "'", 1);
+    for (; *value != '\0' && fits; value++) {
+        fits = *value == '\'' ? put(to, "'\\''", 4) : put(to, value, 1);
+    }
+    return fits && put(to, "'", 1);
+}
+
+/* The format knows %s, a value, which is quoted so that it remains one, and %u. A command that does
+ * not fit is left out: half of one mends nothing. */
 static void mend(bt_finding *at, bool worker, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 static void mend(bt_finding *at, bool worker, const char *format, ...)
@@ -48,11 +87,26 @@ static void mend(bt_finding *at, bool worker, const char *format, ...)
     if (at->n_mends == BT_MENDS_MAX) {
         return;
     }
-    bt_mend *m = &at->mends[at->n_mends++];
+    bt_mend *m = &at->mends[at->n_mends];
+    command_text to = { .text = m->command, .room = sizeof m->command - 1 };
+    bool fits = true;
     m->worker = worker;
     va_start(args, format);
-    (void)vsnprintf(m->command, sizeof m->command, format, args);
+    for (const char *p = format; *p != '\0' && fits; p++) {
+        char number[12];
+        if (*p != '%') {
+            fits = put(&to, p, 1);
+        } else if (*++p == 's') {
+            fits = quote(&to, va_arg(args, const char *));
+        } else {
+            BT_ASSERT(*p == 'u');
+            bt_say(number, sizeof number, "%u", va_arg(args, unsigned));
+            fits = put(&to, number, strlen(number));
+        }
+    }
     va_end(args);
+    m->command[to.n] = '\0';
+    at->n_mends += fits;
 }
 
 /* "512 KiB", "32.0 MiB". */
@@ -99,30 +153,57 @@ double bt_checkup_goodput(const bt_checkup *c)
     return c->large_bytes > 0 && ms > 0 ? c->large_bytes / ms * 1e3 : 0;
 }
 
+/* ---- addresses in commands ---- */
+
+typedef struct {
+    char text[BT_LINK_PEER_MAX];
+} bare_address;
+
+/* "10.0.0.2" of "10.0.0.2:7070", "fd00::2" of "[fd00::2]:7070". */
+static const char *bare_of(const char *peer, bare_address *to)
+{
+    const bool v6 = peer[0] == '[';
+    bt_say(to->text, sizeof to->text, "%s", peer + v6);
+    char *end = v6 ? strchr(to->text, ']') : strrchr(to->text, ':');
+    if (end) {
+        *end = '\0';
+    }
+    return to->text;
+}
+
+static bool is_loopback(const char *bare)
+{
+    return strncmp(bare, "127.", 4) == 0 || is(bare, "::1");
+}
+
+/* The file to the worker's machine, if that is another one. */
+static void mend_copy(const bt_checkup *c, const char *file, bt_finding *at)
+{
+    bare_address bare;
+    if (is_loopback(bare_of(c->reach[0].peer, &bare))) {
+        return;
+    }
+    mend(at, false, strchr(c->host, ':') ? "scp %s '['%s']:baton.key'" : "scp %s %s:baton.key",
+         file, c->host);
+}
+
 /* ---- reachable? ---- */
 
 static void mend_reach(const bt_checkup *c, const bt_reach *r, bt_finding *at)
 {
     const bool macos = is(c->here.system, "macos");
-    char ip[BT_LINK_PEER_MAX];
-    bt_say(ip, sizeof ip, "%s", r->peer);
-    char *colon = strrchr(ip, ':');
-    if (colon) {
-        *colon = '\0';
-    }
-    const char *bare = ip[0] == '[' ? ip + 1 : ip;
-    char *close = strchr(ip, ']');
-    if (close) {
-        *close = '\0';
-    }
+    bare_address ip;
+    const char *bare = bare_of(r->peer, &ip);
     switch (r->kind) {
     case BT_REACH_REFUSED:
-        if (strncmp(bare, "127.", 4) == 0 || is(bare, "::1")) {
-            mend(at, true, "baton worker -m MODEL.gguf --listen '%s'", r->peer);
+        if (is_loopback(bare)) {
+            mend(at, true, "baton worker -m MODEL.gguf --listen %s", r->peer);
             break;
         }
-        mend(at, true, "baton worker -m MODEL.gguf --listen '%s:%u' --key-file KEY",
-             r->peer[0] == '[' ? "[::]" : "0.0.0.0", c->port);
+        mend(at, true, r->peer[0] == '['
+                               ? "baton worker -m MODEL.gguf --listen '[::]:%u' --key-file KEY"
+                               : "baton worker -m MODEL.gguf --listen 0.0.0.0:%u --key-file KEY",
+             c->port);
         mend(at, true, "ss -ltn 'sport = :%u'   # 127.0.0.1 there: it listens for itself only",
              c->port);
         break;
@@ -189,13 +270,18 @@ static bool look_at_key_file(const bt_checkup *c, bt_findings *f, bool reached)
     }
     if (c->key_error.status != BT_OK) {
         bt_finding *at = say(f, "key", BT_FINDING_PROBLEM, "%s", c->key_error.text);
-        mend(at, false, "ls -l '%.150s'", c->key_file);
+        if (c->key_short) {
+            mend(at, false, "openssl rand -hex 32 > %s && chmod 600 %s", c->key_file, c->key_file);
+            mend_copy(c, c->key_file, at);
+        } else {
+            mend(at, false, "ls -l %s", c->key_file);
+        }
         return false;
     }
     if (c->key_open_to_others) {
         bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "'%s' can be used by others on this "
                              "machine", c->key_file);
-        mend(at, false, "chmod 600 '%.150s'", c->key_file);
+        mend(at, false, "chmod 600 %s", c->key_file);
     } else if (!reached) {
         (void)say(f, "key", BT_FINDING_OK, "'%s' holds a key, and only its owner can use it; the "
                   "worker's could not be compared", c->key_file);
@@ -213,33 +299,71 @@ static void look_at_key(const bt_checkup *c, bt_findings *f)
         bt_finding *at = say(f, "key", BT_FINDING_ADVICE, "no key: whoever reaches the port is "
                              "served, and prompts can be read on the way");
         mend(at, false, "head -c 32 /dev/urandom > baton.key && chmod 600 baton.key");
-        mend(at, false, "scp baton.key '%.120s':   # then --key-file baton.key on both sides",
-             c->host);
+        mend_copy(c, "baton.key", at);
+        mend(at, true, "baton worker --key-file baton.key   # and so the server");
     }
 }
 
-static void mend_visit(const bt_checkup *c, bt_finding *at)
+/* Neither key can be seen from the other side, and equal keys may be unequal files (hexadecimal or
+ * not, line ends): one is copied over the other. */
+static void say_key_trouble(const bt_checkup *c, bt_findings *f)
 {
+    bare_address ip;
+    const bool same_machine = is_loopback(bare_of(c->reach[0].peer, &ip));
+    bt_finding *at = say(f, "key", BT_FINDING_PROBLEM, "%s%s", c->visit_error.text,
+                         c->worker_keyless ? ": the worker has no key; restart it with this one, "
+                                             "or leave --key-file out on this side" : "");
+    if (!c->key_file) {
+        mend(at, false, "baton doctor %s --key-file KEY   # the file that the worker has",
+             c->address);
+        return;
+    }
+    mend_copy(c, c->key_file, at);
+    mend(at, true, "baton worker --key-file %s   # other options as before",
+         same_machine ? c->key_file : "baton.key");
+    if (c->worker_keyless) {
+        mend(at, false, "baton doctor %s   # or without one, as the worker is", c->address);
+    }
+}
+
+static void mend_listener(const bt_checkup *c, bt_finding *at)
+{
+    mend(at, true, is(c->here.system, "macos")
+                           ? "lsof -nP -iTCP:%u -sTCP:LISTEN   # which program that is"
+                           : "ss -ltnp 'sport = :%u'   # which program that is", c->port);
+}
+
+static void say_http(const bt_checkup *c, bt_findings *f)
+{
+    bt_finding *at = say(f, "answer", BT_FINDING_PROBLEM, "'%s': an HTTP server answers there "
+                         "(baton serve?); the worker's port is another one, 7070 if not told "
+                         "otherwise", c->address);
+    if (c->port != 7070) {
+        mend(at, false, strchr(c->host, ':') ? "baton doctor '['%s']:7070'"
+                                             : "baton doctor %s:7070", c->host);
+    }
+    mend_listener(c, at);
+}
+
+static void say_no_answer(const bt_checkup *c, bt_findings *f)
+{
+    const bool lost = c->visit_error.status == BT_E_LOST;
+    bt_finding *at = say(f, "answer", BT_FINDING_PROBLEM, "%s%s", c->visit_error.text,
+                         lost ? ". It could be connected to: either the worker there hangs (it is "
+                                "stopped, or out of memory), or what listens is no worker" : "");
     switch (c->visit_error.status) {
-    case BT_E_AUTH:
-        if (c->key_file) {
-            mend(at, false, "sha256sum '%.150s'", c->key_file);
-            mend(at, true, "sha256sum KEY   # must be the same, and given as --key-file to both");
-        } else {
-            mend(at, false, "baton doctor '%.120s' --key-file KEY   # the file that the worker has",
-                 c->address);
-        }
-        break;
     case BT_E_REFUSED:
     case BT_E_TIMEOUT:
         mend(at, false, "baton --version");
         mend(at, true, "baton --version   # the older one is updated");
         break;
     case BT_E_PROTOCOL:
+        mend_listener(c, at);
+        break;
     case BT_E_LOST:
-        mend(at, true, is(c->here.system, "macos")
-                               ? "lsof -nP -iTCP:%u -sTCP:LISTEN   # which program that is"
-                               : "ss -ltnp 'sport = :%u'   # which program that is", c->port);
+        mend_listener(c, at);
+        mend(at, true, "ps -eo pid,stat,args | grep '[b]aton worker'   # T: stopped, D: waits for "
+             "a disk");
         break;
     default:
         break;
@@ -248,13 +372,17 @@ static void mend_visit(const bt_checkup *c, bt_finding *at)
 
 static bool look_at_visit(const bt_checkup *c, bt_findings *f)
 {
-    const bt_error *e = &c->visit_error;
-    if (e->status == BT_OK) {
+    if (c->visit_error.status == BT_OK) {
         look_at_key(c, f);
         return true;
     }
-    mend_visit(c, say(f, e->status == BT_E_AUTH ? "key" : "answer", BT_FINDING_PROBLEM, "%s",
-                      e->text));
+    if (c->http) {
+        say_http(c, f);
+    } else if (c->visit_error.status == BT_E_AUTH) {
+        say_key_trouble(c, f);
+    } else {
+        say_no_answer(c, f);
+    }
     return false;
 }
 
@@ -263,16 +391,22 @@ static bool look_at_visit(const bt_checkup *c, bt_findings *f)
 static void look_at_worker(const bt_checkup *c, bt_findings *f)
 {
     const bt_visit_facts *w = &c->facts;
-    const bool full = w->n_servers >= w->n_servers_max;
+    const bool full = bt_checkup_full(c);
+    const uint32_t more = w->n_servers_max * 2;
     const char *model = w->model[0] ? w->model : "an unnamed model";
     bt_finding *at;
-    if (w->draining || full) {
-        at = say(f, "worker", w->draining ? BT_FINDING_PROBLEM : BT_FINDING_ADVICE, "%s, %s: %s",
-                 w->program, model, w->draining
-                         ? "it is shutting down and takes no more prompts"
-                         : "as many servers as it takes are connected; another one is refused");
-        mend(at, true, w->draining ? "systemctl restart baton-worker"
-                                   : "baton worker --peers %u ...", w->n_servers_max * 2);
+    if (w->draining) {
+        at = say(f, "worker", BT_FINDING_PROBLEM, "%s, %s: it is shutting down and takes no more "
+                 "prompts", w->program, model);
+        mend(at, true, "systemctl restart baton-worker");
+    } else if (full) {
+        at = say(f, "worker", BT_FINDING_ADVICE, "%s, %s: %u of %u servers connected, as many as "
+                 "it takes: if yours is one of them, all is well; another one is refused",
+                 w->program, model, w->n_servers, w->n_servers_max);
+        if (w->n_servers_max < BT_WORKER_PEERS_MAX) {
+            mend(at, true, "baton worker --peers %u   # other options as before",
+                 more < BT_WORKER_PEERS_MAX ? more : BT_WORKER_PEERS_MAX);
+        }
     } else {
         (void)say(f, "worker", BT_FINDING_OK, "%s, protocol %u.%u, %s; %u of %u servers connected; "
                   "prompts of up to %u tokens, %u at once, %u tokens in a chunk", w->program,
@@ -313,13 +447,13 @@ static void say_misfit(const bt_checkup *c, bt_findings *f)
         bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "%s are kept as %s here and as %s on "
                              "the worker: give both the same %s", keys ? "keys" : "values",
                              m->server_value, m->worker_value, option);
-        mend(at, false, "baton serve %s %s ...", option, m->worker_value);
-        mend(at, true, "baton worker %s %s ...   # or this one", option, m->server_value);
+        mend(at, false, "baton serve %s %s   # other options as before", option, m->worker_value);
+        mend(at, true, "baton worker %s %s   # or this one", option, m->server_value);
     } else if (words) {
         bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "'%s' here, '%s' on the worker: %s; "
                              "both must load the same file", c->model[0] ? c->model : "unnamed",
                              c->facts.model[0] ? c->facts.model : "unnamed", words);
-        mend(at, false, "sha256sum '%.150s'", c->model_file ? c->model_file : "MODEL.gguf");
+        mend(at, false, "sha256sum %s", c->model_file ? c->model_file : "MODEL.gguf");
         mend(at, true, "sha256sum MODEL.gguf   # must be the same");
     } else {
         bt_finding *at = say(f, "model", BT_FINDING_PROBLEM, "%s", m->sentence);
@@ -372,11 +506,14 @@ static bool look_at_probes(const bt_checkup *c, bt_findings *f)
                                  ? "; small packets pass and large ones do not, if the two sides "
                                    "differ in MTU" : "");
     if (c->probe_error.status == BT_E_TIMEOUT) {
+        bare_address ip;
         const uint32_t mtu = c->socket.interface_mtu ? c->socket.interface_mtu : 1500;
         const bool macos = is(c->here.system, "macos");
-        mend(at, false, macos ? "ping -D -s %u -c 3 '%.120s'" : "ping -M do -s %u -c 3 '%.120s'",
+        mend(at, false, macos ? "ping -D -s %u -c 3 %s" : "ping -M do -s %u -c 3 %s",
              mtu - 28, c->host);
-        mend(at, true, is(c->facts.system, "macos") ? "ifconfig | grep mtu" : "ip link | grep mtu");
+        mend(at, true, is(c->facts.system, "macos") ? "ifconfig " MACOS_INTERFACE
+                                                    : "ip link show dev " LINUX_INTERFACE,
+             bare_of(c->facts.peer, &ip));
     }
     return false;
 }
@@ -397,11 +534,12 @@ static void look_at_goodput(const bt_checkup *c, bt_findings *f)
                          slow ? ": the way is slower than this end of the cable, or a side is busy"
                               : "");
     if (slow) {
-        mend(at, true, is(c->facts.system, "macos")
-                               ? "networksetup -getMedia Ethernet"
-                               : "ethtool $(ip -o route get 1.1.1.1 | sed 's/.* dev //;s/ .*//')");
+        bare_address ip;
+        mend(at, true, is(c->facts.system, "macos") ? "networksetup -getMedia " MACOS_INTERFACE
+                                                    : "ethtool " LINUX_INTERFACE,
+             bare_of(c->facts.peer, &ip));
         mend(at, true, "iperf3 -s");
-        mend(at, false, "iperf3 -R -c '%.150s'", c->host);
+        mend(at, false, "iperf3 -R -c %s", c->host);
     }
 }
 
@@ -433,10 +571,10 @@ static void look_at_rest(const bt_checkup *c, bt_findings *f)
 }
 
 /* The larger power of two, so that the number in a command is a round one. */
-static uint64_t round_up(double bytes)
+static uint32_t round_up(double bytes)
 {
-    uint64_t v = 1 << 20;
-    while ((double)v < bytes && v < (UINT64_C(1) << 31)) {
+    uint32_t v = 1 << 20;
+    while ((double)v < bytes && v < UINT32_C(1) << 31) {
         v *= 2;
     }
     return v;
@@ -459,10 +597,9 @@ static void look_at_window(const bt_checkup *c, bt_findings *f, bool worker, uin
                          size_text((double)limit, up_to), low ? "less" : "more",
                          size_text(needed, wanted));
     if (low && is(system, "linux")) {
-        mend(at, worker, "sudo sysctl -w net.ipv4.%s='4096 131072 %" PRIu64 "'", name,
-             round_up(needed));
+        mend(at, worker, "sudo sysctl -w net.ipv4.%s='4096 131072 %u'", name, round_up(needed));
     } else if (low && is(system, "macos")) {
-        mend(at, worker, "sudo sysctl -w net.inet.tcp.%s=%" PRIu64,
+        mend(at, worker, "sudo sysctl -w net.inet.tcp.%s=%u",
              worker ? "autosndbufmax" : "autorcvbufmax", round_up(needed));
     }
 }
@@ -485,9 +622,9 @@ static void look_at_buffer(const bt_checkup *c, bt_findings *f, bool worker, uin
                          "gives %s", where, size_text(c->buffer_bytes, asked),
                          size_text((double)limit, given));
     if (is(worker ? c->facts.system : c->here.system, "macos")) {
-        mend(at, worker, "sudo sysctl -w kern.ipc.maxsockbuf=%" PRIu64, round_up(c->buffer_bytes));
+        mend(at, worker, "sudo sysctl -w kern.ipc.maxsockbuf=%u", round_up(c->buffer_bytes));
     } else {
-        mend(at, worker, "sudo sysctl -w net.core.%s=%" PRIu64, name, round_up(c->buffer_bytes));
+        mend(at, worker, "sudo sysctl -w net.core.%s=%u", name, round_up(c->buffer_bytes));
     }
 }
 
@@ -507,13 +644,16 @@ static void look_at_packets(const bt_checkup *c, bt_findings *f)
                          : large     ? ": 9000 on both ends saves both sides work at this speed"
                                      : "");
     if (!s->loopback && large && !narrow) {
+        bare_address ip;
         mend(at, false, is(c->here.system, "macos") ? "sudo networksetup -setMTU %s 9000"
                                                     : "sudo ip link set %s mtu 9000",
              s->interface);
-        mend(at, true, is(c->facts.system, "macos") ? "sudo networksetup -setMTU INTERFACE 9000"
-                                                    : "sudo ip link set INTERFACE mtu 9000");
-        mend(at, false, is(c->here.system, "macos") ? "ping -D -s 8972 -c 3 '%.120s'"
-                                                    : "ping -M do -s 8972 -c 3 '%.120s'", c->host);
+        mend(at, true, is(c->facts.system, "macos")
+                               ? "sudo networksetup -setMTU " MACOS_INTERFACE " 9000"
+                               : "sudo ip link set " LINUX_INTERFACE " mtu 9000",
+             bare_of(c->facts.peer, &ip));
+        mend(at, false, is(c->here.system, "macos") ? "ping -D -s 8972 -c 3 %s"
+                                                    : "ping -M do -s 8972 -c 3 %s", c->host);
     }
 }
 
@@ -550,6 +690,12 @@ void bt_advice_give(const bt_checkup *c, bt_findings *ret_findings)
         look_at_goodput(c, f);
         look_at_kernels(c, f);
     }
+}
+
+bool bt_checkup_full(const bt_checkup *c)
+{
+    return c->visit_error.status == BT_OK && c->facts.n_servers_max > 0 &&
+           c->facts.n_servers >= c->facts.n_servers_max;
 }
 
 bool bt_findings_well(const bt_findings *f)

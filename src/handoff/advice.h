@@ -24,7 +24,7 @@ enum { BT_FINDINGS_MAX = 24, BT_MENDS_MAX = 4, BT_PROBE_TIMES_MAX = 32 };
 
 typedef struct {
     bool worker;                       /* to be run on the worker's machine; else on this one */
-    char command[200];
+    char command[480];                 /* values in it are quoted for the shell */
 } bt_mend;
 
 typedef struct {
@@ -49,6 +49,7 @@ typedef struct {
     const char *key_file;              /* NULL: none */
     bt_error    key_error;             /* status OK: a key; else no visit was tried */
     bool        key_open_to_others;    /* on this machine */
+    bool        key_short;             /* why there is a key_error */
     const char *model_file;            /* -m; NULL: none to compare */
     char        model[128];            /* its name */
     uint32_t    buffer_bytes;          /* --link-buffer; 0: the kernel's tuning */
@@ -59,6 +60,8 @@ typedef struct {
     bt_reach  reach[BT_REACH_MAX];
 
     bt_error  visit_error;             /* status OK: `facts` are there */
+    bool      worker_keyless;          /* failed with our key, and does not without one */
+    bool      http;                    /* failed, and an HTTP server answers there */
     bt_visit_facts facts;
 
     bool      compared;                /* with a model of ours */
@@ -82,6 +85,8 @@ bt_spread bt_spread_of(const double *values, uint32_t n);   /* n at most BT_PROB
 /* Bytes per second of the largest probe, less the round trip; 0: not known. */
 double    bt_checkup_goodput(const bt_checkup *c);
 void      bt_advice_give(const bt_checkup *c, bt_findings *ret_findings);
+/* As many servers are connected as the worker takes; whose they are is not known. */
+bool      bt_checkup_full(const bt_checkup *c);
 /* No problem among them. */
 bool      bt_findings_well(const bt_findings *f);
 

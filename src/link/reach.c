@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,4 +155,32 @@ bt_status bt_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[B
     freeaddrinfo(found);
     *ret_n = n;
     return n > 0 ? BT_OK : bt_fail(err, BT_E_NOTFOUND, "'%s': the name has no address", address);
+}
+
+/* ---- who else may listen there ---- */
+
+bool bt_reach_speaks_http(const char *address, uint32_t timeout_ms)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    static const char begins[] = "HTTP/";
+    const bt_link_options o = {.connect_timeout_ms = timeout_ms};
+    const double until = bt_clock_ms() + timeout_ms;
+    char peer[BT_LINK_PEER_MAX], said[sizeof begins - 1];
+    size_t n = 0;
+    bt_error err;
+    int fd;
+
+    if (bt_link_address_connect(address, &o, &fd, peer, &err) != BT_OK) {
+        return false;
+    }
+    bool open = send(fd, request, sizeof request - 1, 0) == (ssize_t)sizeof request - 1;
+    while (open && n < sizeof said && bt_clock_ms() < until) {
+        if (bt_link_socket_wait(fd, POLLIN, (uint32_t)(until - bt_clock_ms()) + 1)) {
+            const ssize_t got = recv(fd, said + n, sizeof said - n, 0);
+            open = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+            n += got > 0 ? (size_t)got : 0;
+        }
+    }
+    close(fd);
+    return n == sizeof said && memcmp(said, begins, n) == 0;
 }

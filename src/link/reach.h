@@ -57,4 +57,7 @@ enum { BT_REACH_MAX = 8 };
 BT_MUST_CHECK bt_status bt_reach_try(const char *address, uint32_t timeout_ms,
                                      bt_reach list[BT_REACH_MAX], uint32_t *ret_n, bt_error *err);
 
+/* Whether an HTTP server answers there: asks for / and looks how the answer begins. */
+bool bt_reach_speaks_http(const char *address, uint32_t timeout_ms);
+
 #endif

@@ -125,7 +125,17 @@ def nothing_is_ignored():
         expect(said, f"'{NOWHERE}'")
 
 
+def help_is_true():
+    """The model of `make demo` is the default where it is loaded, and of none that compares one."""
+    for verb, promised in (("serve", True), ("worker", True), ("run", True), ("logits", True),
+                           ("doctor", False), ("inspect", False), ("tokenize", False)):
+        done = subprocess.run([harness.program(), verb, "--help"], capture_output=True, text=True)
+        assert done.stdout.count("--model FILE") == 1, f"{verb}: {done.stdout}"
+        assert ("make demo" in done.stdout) == promised, f"{verb}: {done.stdout}"
+
+
 def main():
+    help_is_true()
     nothing_is_ignored()
     variables_are_named()
     command_line_wins()

@@ -7,6 +7,7 @@ doctor gives are run and do mend what they were given for.
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -49,7 +50,7 @@ class Doctor:
 def here(o, models):
     doctor = Doctor(o.baton)
     closed = f"127.0.0.1:{net.free_port()}"
-    doctor.expect(closed, "reach", "problem", "refused", command=f"--listen '{closed}'")
+    doctor.expect(closed, "reach", "problem", "refused", command=f"--listen {closed}")
     doctor.expect("no-such-name.invalid:7070", "name", "problem", "no-such-name.invalid",
                   command="getent hosts")
     for bad in (["127.0.0.1"], [], ["a:1", "b:2"], ["a:99999"], [closed, "-ctk", "f16"],
@@ -133,12 +134,48 @@ def keys(o, models):
     told, _ = doctor.expect(worker.address, "key", "ok", "encrypted", "--key-file", right)
     net.check(told["well"] and told["figures"]["encrypted"], f"{told}")
     doctor.expect(worker.address, "key", "problem", "keys differ", "--key-file", wrong,
-                  command="sha256sum")
+                  command=f"baton worker --key-file {wrong}")
     doctor.expect(worker.address, "key", "problem", "--key-file",
-                  command=f"baton doctor '{worker.address}' --key-file")
+                  command=f"baton doctor {worker.address} --key-file")
     net.end_all(worker)
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
-    doctor.expect(worker.address, "key", "problem", "--key-file", "--key-file", right)
+    doctor.expect(worker.address, "key", "problem", "the worker has no key", "--key-file", right,
+                  command=f"baton doctor {worker.address}   #")
+    net.end_all(worker)
+    # The command for a short key makes a good one, whatever its name.
+    short = os.path.join(folder, "it's; short")
+    with open(short, "wb") as f:
+        f.write(b"short\n")
+    _, finding = doctor.expect(closed, "key", "problem", "5 bytes", "--key-file", short,
+                               command="openssl rand")
+    subprocess.run(finding["mend"][0]["command"], shell=True, check=True)
+    doctor.expect(closed, "key", "ok", "could not be compared", "--key-file", short)
+
+
+def others(o, models):
+    """Who listens there and is no worker, or one that hangs, or one that has no place left."""
+    doctor = Doctor(o.baton)
+    server = net.Server(o.baton, models["tiny-llama"], "-c", 512)
+    key = os.path.join(net._folder, "doctor-right")
+    for options in ((), ("--key-file", key)):
+        doctor.expect(server.address, "answer", "problem", "an HTTP server answers there", *options,
+                      command="baton doctor 127.0.0.1:7070")
+    server.end()
+    worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--peers", 1)
+    server = net.Server(o.baton, models["tiny-llama"], "-c", 512, workers=[worker.address])
+    server.wait_ready()
+    told, _ = doctor.expect(worker.address, "worker", "advice", "if yours is one of them",
+                            command="--peers 2")
+    net.check(told["well"], f"{told}")
+    done = subprocess.run([o.baton, "doctor", worker.address], capture_output=True, text=True)
+    net.check("well, if your server is connected there" in done.stdout.splitlines()[-1],
+              done.stdout)
+    server.end()
+    os.kill(worker.child.pid, signal.SIGSTOP)
+    try:
+        doctor.expect(worker.address, "answer", "problem", "hangs", command="ss -ltnp")
+    finally:
+        os.kill(worker.child.pid, signal.SIGCONT)
     net.end_all(worker)
 
 
@@ -193,7 +230,7 @@ def obstacles(doctor, r, worker):
     other.stdout.close()
 
 
-CASES = [here, keys, two_machines]
+CASES = [here, keys, others, two_machines]
 
 
 def main():

@@ -29,7 +29,7 @@ static int well(void **state)
                    .encrypted = true, .send_buffer = 4 << 20, .wmem_max = 64 << 20,
                    .tcp_wmem_max = 32 << 20, .idle_restart = 1, .system = "linux",
                    .congestion = "cubic", .numerics = "neon", .model = "m",
-                   .program = "baton " BATON_VERSION },
+                   .peer = "10.0.0.2:7070", .program = "baton " BATON_VERSION },
         .compared = true, .fits = true, .numerics = "neon",
         .n_round_trips = 3, .round_trip_ms = { 0.21, 0.2, 0.4 },
         .rested_ms = 1.0, .warm_ms = 0.95, .large_bytes = 32 << 20, .large_ms = 28.7,
@@ -134,10 +134,10 @@ static void what_stands_in_the_way_is_told_apart(void **state)
 {
     (void)state;
     unreachable(BT_REACH_REFUSED, ECONNREFUSED);
-    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '0.0.0.0:7070'", true);
+    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen 0.0.0.0:7070", true);
     assert_int_equal(f.n, 2);           /* and the key: nothing behind it was looked at */
     snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "127.0.0.1:7070");
-    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '127.0.0.1:7070'", true);
+    expect("reach", BT_FINDING_PROBLEM, "refused", "--listen 127.0.0.1:7070", true);
     snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "[fd00::2]:7070");
     expect("reach", BT_FINDING_PROBLEM, "refused", "--listen '[::]:7070' --key-file KEY", true);
     snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "10.0.0.2:7070");
@@ -181,17 +181,24 @@ static void keys(void **state)
 {
     (void)state;
     c.key_open_to_others = true;
-    expect("key", BT_FINDING_ADVICE, "used by others", "chmod 600 'key'", false);
+    expect("key", BT_FINDING_ADVICE, "used by others", "chmod 600 key", false);
     c.key_file = NULL;
     expect("key", BT_FINDING_ADVICE, "whoever reaches", "head -c 32 /dev/urandom", false);
     c.socket.loopback = true;
     expect("key", BT_FINDING_OK, "loopback", NULL, false);
     (void)bt_fail(&c.visit_error, BT_E_AUTH, "no key here");
-    expect("key", BT_FINDING_PROBLEM, "no key here", "baton doctor 'spark:7070' --key-file", false);
+    expect("key", BT_FINDING_PROBLEM, "no key here", "baton doctor spark:7070 --key-file", false);
     c.key_file = "key";
     c.key_open_to_others = false;
     (void)bt_fail(&c.visit_error, BT_E_AUTH, "the keys differ");
-    expect("key", BT_FINDING_PROBLEM, "the keys differ", "sha256sum KEY", true);
+    expect("key", BT_FINDING_PROBLEM, "the keys differ", "scp key spark:baton.key", false);
+    expect("key", BT_FINDING_PROBLEM, "the keys differ", "worker --key-file baton.key", true);
+    snprintf(c.host, sizeof c.host, "fd00::2");
+    expect("key", BT_FINDING_PROBLEM, "the keys differ", "scp key '['fd00::2']:baton.key'", false);
+    c.worker_keyless = true;
+    expect("key", BT_FINDING_PROBLEM, "the worker has no key", "doctor spark:7070   #", false);
+    snprintf(c.reach[0].peer, sizeof c.reach[0].peer, "127.0.0.1:7070");
+    expect("key", BT_FINDING_PROBLEM, "the worker has no key", "worker --key-file key", true);
 }
 
 /* A key is a file of this machine: no port needs to be open to look at it. */
@@ -204,9 +211,12 @@ static void keys_without_a_way(void **state)
     c.key_open_to_others = true;
     assert_int_equal(find("key")->state, BT_FINDING_ADVICE);
     (void)bt_fail(&c.key_error, BT_E_BADINPUT, "key file 'key': a key of 3 bytes");
-    expect("key", BT_FINDING_PROBLEM, "3 bytes", "ls -l 'key'", false);
+    expect("key", BT_FINDING_PROBLEM, "3 bytes", "ls -l key", false);
+    c.key_short = true;
+    expect("key", BT_FINDING_PROBLEM, "3 bytes", "openssl rand -hex 32 > key && chmod 600 key",
+           false);
     unreachable(BT_REACH_CONNECTED, 0);
-    expect("key", BT_FINDING_PROBLEM, "3 bytes", "ls -l 'key'", false);
+    expect("key", BT_FINDING_PROBLEM, "3 bytes", "openssl", false);
     assert_int_equal(f.n, 2);           /* no visit without it */
     c.key_error = (bt_error){ 0 };
     c.key_file = NULL;
@@ -224,6 +234,12 @@ static void answers(void **state)
     expect("answer", BT_FINDING_PROBLEM, "not a Baton", "ss -ltnp 'sport = :7070'", true);
     (void)bt_fail(&c.visit_error, BT_E_LOST, "closed the connection");
     expect("answer", BT_FINDING_PROBLEM, "closed", "ss -ltnp 'sport = :7070'", true);
+    expect("answer", BT_FINDING_PROBLEM, "is no worker", "grep '[b]aton worker'", true);
+    c.http = true;
+    expect("answer", BT_FINDING_PROBLEM, "an HTTP server answers there", "ss -ltnp", true);
+    c.port = 8080;
+    expect("answer", BT_FINDING_PROBLEM, "7070 if not told", "baton doctor spark:7070", false);
+    c.http = false;
     (void)bt_fail(&c.visit_error, BT_E_REFUSED, "update the server");
     expect("answer", BT_FINDING_PROBLEM, "update the server", "the older one", true);
     (void)bt_fail(&c.visit_error, BT_E_FULL, "two others");
@@ -234,7 +250,13 @@ static void workers(void **state)
 {
     (void)state;
     c.facts.n_servers = 16;
-    expect("worker", BT_FINDING_ADVICE, "as many servers", "--peers 32", true);
+    expect("worker", BT_FINDING_ADVICE, "if yours is one of them, all is well; another",
+           "--peers 32", true);
+    assert_true(bt_checkup_full(&c));
+    c.facts.n_servers_max = c.facts.n_servers = 40;
+    expect("worker", BT_FINDING_ADVICE, "40 of 40", "--peers 64", true);
+    c.facts.n_servers_max = c.facts.n_servers = 64;
+    expect("worker", BT_FINDING_ADVICE, "64 of 64", NULL, true);
     c.facts.draining = true;
     expect("worker", BT_FINDING_PROBLEM, "shutting down", "systemctl restart", true);
     snprintf(c.facts.program, sizeof c.facts.program, "baton 0.0.1");
@@ -262,7 +284,7 @@ static void models(void **state)
     for (size_t i = 0; i < sizeof of_files / sizeof of_files[0]; i++) {
         snprintf(c.misfit.field, sizeof c.misfit.field, "%s", of_files[i]);
         expect("model", BT_FINDING_PROBLEM, "'ours' here, 'm' on the worker: the",
-               "sha256sum '/models/a.gguf'", false);
+               "sha256sum /models/a.gguf", false);
     }
     c.misfit = (bt_wire_misfit){ .field = "kv_format", .sentence = "update the older program" };
     expect("model", BT_FINDING_PROBLEM, "update the older", "baton --version", true);
@@ -279,8 +301,9 @@ static void probes_that_fail(void **state)
 {
     (void)state;
     (void)bt_fail(&c.probe_error, BT_E_TIMEOUT, "0 of 1048576 bytes came");
-    expect("goodput", BT_FINDING_PROBLEM, "differ in MTU", "ping -M do -s 8972 -c 3 'spark'",
+    expect("goodput", BT_FINDING_PROBLEM, "differ in MTU", "ping -M do -s 8972 -c 3 spark",
            false);
+    expect("goodput", BT_FINDING_PROBLEM, "differ in MTU", "$(ip -o addr show to 10.0.0.2 |", true);
     (void)bt_fail(&c.probe_error, BT_E_LOST, "reset");
     expect("goodput", BT_FINDING_PROBLEM, "reset", NULL, false);
 }
@@ -290,6 +313,12 @@ static void slow_ways(void **state)
     (void)state;
     c.large_ms = 290;
     expect("goodput", BT_FINDING_ADVICE, "9 % of the 10000", "iperf3 -R", false);
+    expect("goodput", BT_FINDING_ADVICE, "9 % of the 10000",
+           "ethtool \"$(ip -o addr show to 10.0.0.2 | awk '{print $2; exit}')\"", true);
+    snprintf(c.facts.system, sizeof c.facts.system, "macos");
+    snprintf(c.facts.peer, sizeof c.facts.peer, "[fd00::2]:7070");
+    expect("goodput", BT_FINDING_ADVICE, "9 % of", "-getMedia \"$(ifconfig | awk -v a=fd00::2 '",
+           true);
     c.round_trip_ms[0] = 90;
     c.round_trip_ms[1] = 1;
     c.round_trip_ms[2] = 2;
@@ -354,6 +383,7 @@ static void packets(void **state)
     c.socket.path_mtu = c.socket.interface_mtu = 1500;
     c.socket.segment_bytes = 1448;
     expect("mtu", BT_FINDING_ADVICE, "9000", "sudo ip link set enp1s0 mtu 9000", false);
+    expect("mtu", BT_FINDING_ADVICE, "9000", "ip link set \"$(ip -o addr show to 10.0.0.2", true);
     c.here.system = "macos";
     expect("mtu", BT_FINDING_ADVICE, "9000", "sudo networksetup -setMTU enp1s0 9000", false);
     c.socket.interface_mbit = 1000;
@@ -361,6 +391,30 @@ static void packets(void **state)
     expect("mtu", BT_FINDING_OK, "1500", NULL, false);
     c.socket.segment_bytes = 1200;
     expect("mtu", BT_FINDING_ADVICE, "tunnel", NULL, false);
+}
+
+/* Whatever stands in a value remains one word of the command. */
+static void values_are_quoted(void **state)
+{
+    (void)state;
+    char long_name[sizeof f.list[0].mends[0].command];
+    snprintf(c.host, sizeof c.host, "a b;$(id)");
+    (void)bt_fail(&c.name_error, BT_E_NOTFOUND, "no such name");
+    expect("name", BT_FINDING_PROBLEM, "no such", "getent hosts 'a b;$(id)'", false);
+    c.name_error = (bt_error){ 0 };
+    c.key_file = "it's";
+    c.key_open_to_others = true;
+    expect("key", BT_FINDING_ADVICE, "others", "chmod 600 'it'\\''s'", false);
+    c.key_file = "";
+    expect("key", BT_FINDING_ADVICE, "others", "chmod 600 ''", false);
+    /* What does not fit is left out, and the next one is whole. */
+    memset(long_name, '\'', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    c.key_file = long_name;
+    c.key_open_to_others = false;
+    (void)bt_fail(&c.visit_error, BT_E_AUTH, "the keys differ");
+    expect("key", BT_FINDING_PROBLEM, "differ", "worker --key-file baton.key", true);
+    assert_int_equal(f.list[f.n - 1].n_mends, 1);
 }
 
 static void spreads(void **state)
@@ -387,7 +441,7 @@ int main(void)
         T(what_stands_in_the_way_is_told_apart), T(one_good_address_is_enough), T(names), T(keys),
         T(keys_without_a_way),
         T(answers), T(workers), T(models), T(probes_that_fail), T(slow_ways), T(windows),
-        T(explicit_buffers), T(rests), T(packets), T(spreads),
+        T(explicit_buffers), T(rests), T(packets), T(values_are_quoted), T(spreads),
     };
     return cmocka_run_group_tests_name("handoff/advice", tests, NULL, NULL);
 }
