@@ -191,7 +191,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     job->sent = true;
     job->credit_left = asked.credit;
     job->credit_owed = 0;
-    job->rows_ms = 0;
+    job->rows_ms = job->first_bytes = 0;
     job->n_marks = 0;
     job->told_compute_ms = 0;
     job->sent_ms = job->news_ms = bt_clock_ms();

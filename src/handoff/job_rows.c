@@ -85,6 +85,7 @@ void bt_handoff_job_received(bt_handoff_peer *peer, bt_handoff_job *job, const b
 {
     if (job->rows_ms == 0) {
         job->rows_ms = job->news_ms;
+        job->first_bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
     }
     bt_handoff_job_mark(job);
     job->report.bytes += n_bytes;

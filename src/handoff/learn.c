@@ -15,7 +15,11 @@
  * 0.8 to 1.7) it is only known that the bytes took no longer than that and the noise. */
 #define NOISE_MS 1.0
 #define LINK_MS_MIN (5 * NOISE_MS)
-#define LINK_BYTES_MIN 65536.0
+/* What came while a clock ran, but may have left before: a shaper's burst, a switch's queue, a
+ * card's ring give so much at once after a pause. A rate is made of what is beyond, and only where
+ * that is most of it; what is less only says that the link is at least so fast. */
+#define BUFFERED_BYTES 65536.0
+#define LINK_BYTES_MIN (4 * BUFFERED_BYTES)
 #define SMOOTH 0.25
 #define LEARN_SHARED_MS 60000.0
 
@@ -158,7 +162,7 @@ static void learn_compute(bt_handoff_peer *peer, const bt_handoff_job *job,
 /* Bytes that had come when the clock stood at `ms`, between two marks in proportion. */
 static double bytes_at(const bt_handoff_job *job, double ms)
 {
-    double at_ms = job->rows_ms, at_bytes = 0;
+    double at_ms = job->rows_ms, at_bytes = job->first_bytes;
     for (uint32_t i = 0; i < job->n_marks; i++) {
         const bt_handoff_mark *m = &job->marks[i];
         if (m->ms >= ms) {
@@ -175,9 +179,16 @@ static double bytes_at(const bt_handoff_job *job, double ms)
 /* So many bytes took at most so long: news only where that is less than was thought. */
 static void learn_at_most(bt_handoff_peer *peer, double bytes, double ms)
 {
-    if (ms < bt_fit_at(&peer->transfer, 1, bytes, 0)) {
-        bt_fit_put(&peer->transfer, 1, bytes, 0, ms);
+    const double sent = bytes - BUFFERED_BYTES;
+    if (sent > 0 && ms < bt_fit_at(&peer->transfer, 1, sent, 0)) {
+        bt_fit_put(&peer->transfer, 1, sent, 0, ms);
     }
+}
+
+/* Bytes that came behind the first frame, while transfer_ms passed. */
+static double bytes_timed(const bt_handoff_job *job)
+{
+    return (double)bt_wire_tally_bytes(job->ledger.tally) - job->first_bytes;
 }
 
 /* Rows that come after the last one was computed come as fast as the link is. Rows that kept pace
@@ -190,15 +201,13 @@ static void learn_link(bt_handoff_peer *peer, const bt_handoff_job *job, const b
     const double computed_ms = now_ms - r->exposed_ms;
     const double late = bytes - bytes_at(job, computed_ms);
     if (late >= LINK_BYTES_MIN && r->exposed_ms >= LINK_MS_MIN) {
-        bt_fit_put(&peer->transfer, 1, late, 0, r->exposed_ms);
+        bt_fit_put(&peer->transfer, 1, late - BUFFERED_BYTES, 0, r->exposed_ms);
         if (!link_knows) {
-            smooth(&peer->bytes_per_ms, late / r->exposed_ms);
+            smooth(&peer->bytes_per_ms, (late - BUFFERED_BYTES) / r->exposed_ms);
         }
     } else {
-        learn_at_most(peer, bytes, r->transfer_ms);
-        if (late >= LINK_BYTES_MIN) {
-            learn_at_most(peer, late, r->exposed_ms + NOISE_MS);
-        }
+        learn_at_most(peer, bytes_timed(job), r->transfer_ms);
+        learn_at_most(peer, late, r->exposed_ms + NOISE_MS);
     }
     if (late < LINK_BOUND * bytes) {
         smooth(&peer->tail_ms, r->exposed_ms);
@@ -214,13 +223,12 @@ void bt_handoff_peer_learn_part(bt_handoff_peer *peer, const bt_handoff_job *job
         return;
     }
     const double now = bt_clock_ms(), keys = bt_router_keys(first, job->complete);
-    const double bytes = (double)bt_wire_tally_bytes(job->ledger.tally);
     const double steps = bt_router_steps(n, peer->chunk);
     const double compute_ms = now - job->sent_ms, transfer_ms = now - job->rows_ms;
     if (compute_ms < bt_fit_at(&peer->compute, steps, n, keys)) {
         bt_fit_put(&peer->compute, steps, n, keys, compute_ms);
     }
-    learn_at_most(peer, bytes, transfer_ms);
+    learn_at_most(peer, bytes_timed(job), transfer_ms);
 }
 
 void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
@@ -248,8 +256,8 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
         learn_link(peer, job, m, bt_clock_ms(), link_knows);
     }
     /* Rows that waited for computing tell how fast that was: the link carries at least as much. */
-    const double seen = r->transfer_ms >= NOISE_MS
-            ? (double)bt_wire_tally_bytes(job->ledger.tally) / r->transfer_ms : 0;
+    const double sent = bytes_timed(job) - BUFFERED_BYTES;
+    const double seen = r->transfer_ms >= NOISE_MS ? sent / r->transfer_ms : 0;
     if (seen > 0) {
         smooth(&peer->least_bytes_per_ms, seen);
     }

@@ -76,7 +76,8 @@ typedef struct {
     char             version[64];      /* what the worker calls itself; "" before it answered */
     char             numerics[32];     /* instruction set tier there; rows are bit-equal only when
                                           it is ours */
-    double           round_trip_ms;    /* 0: not yet */
+    double           round_trip_ms;    /* the least seen, so of no ping that waited behind rows;
+                                          0: not yet */
     double           goodput_bytes_per_second;   /* what the link carries; 0: never waited for */
     double           tokens_per_second;          /* prefill rate there; 0: not yet */
     double           step_ms, token_ms, key_ms;      /* fitted: of each step, token, and position

@@ -88,6 +88,7 @@ struct bt_handoff_job {
     bool      alone;                   /* no other prompt was on the worker meanwhile */
     uint32_t  n_marks;                 /* when how many bytes had come: thinned out when full */
     bt_handoff_mark marks[BT_HANDOFF_MARKS];
+    double    first_bytes;             /* of the frame that came at rows_ms */
     double    start_ms, given_ms;      /* given to us; to this worker */
     double    waited_ms;               /* here, for a slot, of all workers */
     double    told_compute_ms;         /* by this worker's last CHUNK, since it began */

@@ -308,7 +308,7 @@ static bt_prefill_worker_status status_of(const bt_handoff_peer *peer)
     if (peer->link) {
         bt_link_stats link;
         bt_link_stats_get(peer->link, &link);
-        st.round_trip_ms = link.round_trip_ms;
+        st.round_trip_ms = link.round_trip_ms_min;
         st.peer_prompts = link.peer_load.running + link.peer_load.waiting;
         st.peer_tokens = link.peer_load.queued_tokens;
     }

@@ -227,7 +227,8 @@ static const worker_series series[] = {
         {"baton_worker_goodput_bytes_per_second", "gauge",
          "What the link carries; 0: not known, rows never waited for it.", worker_goodput},
         {"baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate},
-        {"baton_worker_round_trip_seconds", "gauge", "Smoothed round trip.", worker_round_trip},
+        {"baton_worker_round_trip_seconds", "gauge", "Least round trip seen: the link's own.",
+         worker_round_trip},
 };
 
 static void write_workers(const bt_prefill *prefill, bt_buf *to)

@@ -24,7 +24,7 @@ CHUNK = 512
 LAYERS = 16
 
 
-def mean_round_trip_ms(pair):
+def round_trip_ms(pair):
     return pair.server.worker()["round_trip_ms"]
 
 
@@ -54,7 +54,7 @@ def hidden(r, o, model):
         layers, _ = exposed_by(p, "layers", n, 1)
         chunks, chunks_total = exposed_by(p, "chunks", n, 2)
         bulk, bulk_total = exposed_by(p, "bulk", n, 1)
-        trip = mean_round_trip_ms(p)
+        trip = round_trip_ms(p)
         text = (f"r 0.5, {n - 1} tokens, sending alone {alone:.0f} ms; exposed: push {push:.2f}, "
                 f"layers {layers:.2f}, chunks {chunks:.1f}, bulk {bulk:.0f} ms; totals "
                 f"{push_total:.0f}, {chunks_total:.0f}, {bulk_total:.0f} ms")
@@ -82,7 +82,7 @@ def link(r, o, model):
         @net.again_if_late
         def first_token():
             told = p.ask(n)
-            limit = 1.1 * pair_bound + mean_round_trip_ms(p)
+            limit = 1.1 * pair_bound + round_trip_ms(p)
             text = (f"r 2, {n - 1} tokens: first token after {told['first_token_ms']:.0f} ms, the "
                     f"link alone takes {pair_bound:.0f}, allowed are {limit:.0f}")
             net.check_time(told["first_token_ms"] <= limit, text)

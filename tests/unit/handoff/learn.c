@@ -94,6 +94,23 @@ static void little_is_a_bound_and_no_measurement(void **state)
     assert_true(forecast_rate() > 2 * before);
 }
 
+/* 100 Mbit/s, 12 kB a ms, behind something that lets 64 KiB pass at once after a pause. No length
+ * of prompt shows more than the cable, and a few long ones show what it is. */
+static void what_was_buffered_is_no_goodput(void **state)
+{
+    (void)state;
+    static const double bytes[] = { 70e3, 130e3, 300e3, 600e3, 900e3, 1.5e6 };
+    for (size_t i = 0; i < BT_LEN(bytes); i++) {
+        (void)fresh(state);
+        for (int k = 0; k < 4; k++) {
+            prompt(0, 0, bytes[i], (bytes[i] - 65536) / 12e3, 0);
+        }
+        assert_true(peer.bytes_per_ms <= 12e3 * 1.001);
+        assert_true(forecast_rate() <= 12e3 * 1.01);
+        assert_true(bytes[i] < 600e3 || peer.bytes_per_ms > 11e3);
+    }
+}
+
 static void rows_at_the_pace_of_computing_raise_and_never_lower(void **state)
 {
     (void)state;
@@ -110,6 +127,7 @@ int main(void)
         cmocka_unit_test_setup(the_last_layer_over_a_fast_link_says_nothing, fresh),
         cmocka_unit_test_setup(a_slow_link_is_measured_by_what_waits_for_it, fresh),
         cmocka_unit_test_setup(little_is_a_bound_and_no_measurement, fresh),
+        cmocka_unit_test_setup(what_was_buffered_is_no_goodput, fresh),
         cmocka_unit_test_setup(rows_at_the_pace_of_computing_raise_and_never_lower, fresh),
     };
     return cmocka_run_group_tests_name("handoff/learn", tests, NULL, NULL);
