@@ -92,7 +92,7 @@ typedef struct {
                                       here would leave snapshots; borrowed during start() */
     uint32_t        n_borders;
     uint64_t        cache_key;     /* of the request: whose prompts may share a cache */
-    bool            no_cache;      /* of the request: it shares none, elsewhere neither */
+    bool            no_cache;      /* of the request: a worker's is not for it */
     bt_prefill_where  where;       /* the request's wish */
     bt_prefill_policy policy;
     /* What a prefill here would meet; 0 where nothing is known yet. */
@@ -178,6 +178,7 @@ typedef struct {
     bool            ignore_eog;
     bool            special;           /* control tokens appear in the text */
     bool            no_cache;          /* do not use nor fill the prefix cache */
+    bool            no_worker_cache;   /* nor that of a worker */
     uint64_t        cache_key;         /* only requests with equal keys share what is cached */
     bt_sampler_options sampling;       /* bias copied */
     const bt_stop  *stops;             /* copied */

@@ -284,8 +284,9 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
     bt_prefill_job job = {
         .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
         .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = borders,
-        .n_borders = bt_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
-        .cache_key = r->cache_key, .no_cache = r->no_cache, .where = r->where,
+        .n_borders = r->no_worker_cache      /* and so the worker keeps none */
+                ? 0 : bt_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
+        .cache_key = r->cache_key, .no_cache = r->no_worker_cache, .where = r->where,
         .policy = r->policy,
     };
     bt_load_describe(e, r, &job);

@@ -202,6 +202,7 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->ignore_eog = o->ignore_eog;
     r->special = o->special;
     r->no_cache = o->no_cache;
+    r->no_worker_cache = o->no_worker_cache;
     r->cache_key = o->cache_key;
     r->want_logprobs = o->want_logprobs || o->n_logprobs > 0;
     r->n_logprobs = o->n_logprobs;

@@ -220,10 +220,15 @@ static void read_prefill(bt_body *b, const bt_fields *f)
     static const char *const policies[] = { "fallback", "fail", "hedge", NULL };
     const bt_fields inner = { .object = bt_fields_object(f, "prefill"), .prefix = "prefill",
                               .problem = f->problem };
+    bool cache = true;
+    bt_fields_bool(f, "cache_prompt", &cache);
+    b->no_cache = !cache;
     if (inner.object) {
+        bt_fields_bool(&inner, "cache", &cache);
         b->where = (bt_prefill_where)bt_fields_choice(&inner, "where", wheres, BT_WHERE_AUTO);
         b->policy = (bt_prefill_policy)bt_fields_choice(&inner, "policy", policies, (int)b->policy);
     }
+    b->no_worker_cache = !cache;
 }
 
 static void read_answer(bt_body *b, const bt_fields *f)
@@ -237,10 +242,6 @@ static void read_answer(bt_body *b, const bt_fields *f)
     bt_fields_bool(f, "return_tokens", &b->return_tokens);
     bt_fields_bool(f, "echo", &b->echo);
     bt_fields_bool(f, "ignore_eos", &b->ignore_eog);
-    bool cache = true;
-    if (bt_fields_bool(f, "cache_prompt", &cache)) {
-        b->no_cache = !cache;
-    }
     read_int32(f, "sse_ping_interval", -1, 3600, &b->ping_interval_s);
 }
 

@@ -47,7 +47,7 @@ typedef struct {
     int64_t  n_predict;
     uint32_t n;                        /* choices per prompt */
     bool     seed_given;
-    bool     ignore_eog, no_cache, special;
+    bool     ignore_eog, no_cache, no_worker_cache, special;
     bt_stop  stops[BT_STOPS_MAX];
     uint32_t n_stops;
     bt_body_bias *bias;

@@ -51,6 +51,7 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     o.ignore_eog = b->ignore_eog;
     o.special = b->special;
     o.no_cache = b->no_cache;
+    o.no_worker_cache = b->no_worker_cache;
     o.cache_key = r->o.tenant;
     o.sampling = b->sampling;
     o.sampling.bias = r->o.prompts->bias;

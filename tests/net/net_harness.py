@@ -259,11 +259,11 @@ class Server(Process):
         proxy.faults = {}
 
     def try_complete(self, tokens, n_predict=8, where="remote", policy="fallback", cache=False,
-                     n_probs=10, **more):
-        """HTTP status and answer."""
+                     n_probs=10, worker_cache=True, **more):
+        """HTTP status and answer. The server's cache is not used, so that rows have to come."""
         body = {"prompt": tokens, "n_predict": n_predict, "temperature": 0, "ignore_eos": True,
                 "cache_prompt": cache, "n_probs": n_probs, "return_tokens": True,
-                "prefill": {"where": where, "policy": policy}, **more}
+                "prefill": {"where": where, "policy": policy, "cache": worker_cache}, **more}
         status, data = self.request("POST", "/completion", body)
         return status, json.loads(data)
 

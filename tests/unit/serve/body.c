@@ -174,6 +174,26 @@ static void where_and_policy_of_a_request(void **state)
     assert_string_equal(problem.param, "prefill.where");
 }
 
+static void caches_of_a_request(void **state)
+{
+    (void)state;
+    static const struct { const char *fields; bool here, there; } asked[] = {
+        { "", true, true },
+        { ",\"cache_prompt\":false", false, false },
+        { ",\"cache_prompt\":false,\"prefill\":{\"where\":\"remote\"}", false, false },
+        { ",\"cache_prompt\":false,\"prefill\":{\"cache\":true}", false, true },
+        { ",\"prefill\":{\"cache\":false}", true, false },
+    };
+    for (size_t i = 0; i < BT_LEN(asked); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"prompt\":\"p\"%s}", asked[i].fields);
+        assert_true(parse(BT_SHAPE_TEXT, text));
+        assert_int_equal(!body.no_cache, asked[i].here);
+        assert_int_equal(!body.no_worker_cache, asked[i].there);
+        done(state);
+    }
+}
+
 static const struct { const char *field, *value, *param;
 } bad_fields[] = {
         {"temperature", "\"hot\"", "temperature"},
@@ -375,6 +395,7 @@ int main(void)
         cmocka_unit_test_teardown(content_may_be_text_parts_or_null, done),
         cmocka_unit_test_teardown(a_last_assistant_message_is_continued, done),
         cmocka_unit_test_teardown(where_and_policy_of_a_request, done),
+        cmocka_unit_test_teardown(caches_of_a_request, done),
         cmocka_unit_test_teardown(wrong_types_and_ranges_name_their_field, done),
         cmocka_unit_test_teardown(wrong_messages_name_their_place, done),
         cmocka_unit_test_teardown(what_is_not_an_object_is_refused, done),
