@@ -305,22 +305,38 @@ static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
 
 /* ---- the thread ---- */
 
-static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *why)
+/* Lock held. A worker that has said that it shuts down closes the connection when its prompts are
+ * done, or have had their time. */
+static void explain_drain(const bt_handoff_peer *peer, bt_error *why)
+{
+    if (why->status == BT_E_LOST) {
+        const bt_error end = *why;
+        (void)bt_fail(why, BT_E_LOST, "%.120s%s: %.200s", peer->status.reason,
+                      peer->jobs ? " (prompts have as long as its --drain-ms says)" : "",
+                      end.text);
+    }
+}
+
+static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *how)
 {
     bt_prefill *p = peer->owner;
     const bool stop = stopping(peer);
+    bt_error why = *how;
     (void)pthread_mutex_lock(&p->lock);
     const bool drained = peer->status.state == BT_PREFILL_DRAINING, left = peer->leaving;
+    if (drained && !left) {
+        explain_drain(peer, &why);
+    }
     peer->link = NULL;                  /* from here on nobody gives it a job */
     peer->status.n_lost += !drained && !stop;
-    peer->status.n_corrupt += why->status == BT_E_PROTOCOL;
+    peer->status.n_corrupt += why.status == BT_E_PROTOCOL;
     (void)pthread_mutex_unlock(&p->lock);
     if (!stop && !left) {
-        set_state(peer, BT_PREFILL_LOST, why->text);
+        set_state(peer, BT_PREFILL_LOST, why.text);
     }
     bt_handoff_keepers_drop(peer);
-    bt_handoff_jobs_fail(peer, why);
-    bt_link_close(link, why->text);
+    bt_handoff_jobs_fail(peer, &why);
+    bt_link_close(link, why.text);
 }
 
 /* Ends early when stop() says so. A quarter of jitter keeps servers that lost the same worker from

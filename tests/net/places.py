@@ -430,7 +430,22 @@ def both_roles(b):
     net.end_all(servers[0])
 
 
-CASES = [choices, queue_counts, adaptation, delta, balance, fairness, full_pool, list_changes,
+def drain_ends(b):
+    """A worker that shuts down before a prompt is done: the reason says so."""
+    worker = b.worker("--drain-ms", 200, "--prefill-rate", 300)
+    server = b.server(workers=[worker.address])
+    server.wait_ready()
+    asked = Asked(server, b.prompt(), policy="fail")
+    net.wait_for("a prompt in work", lambda: server.worker()["n_in_flight"])
+    worker.end()
+    asked.done()
+    said = asked.answer["error"]["message"]
+    net.check(asked.status >= 500 and "shutting down" in said and "--drain-ms" in said,
+              f"{asked.status} {asked.answer}")
+    net.end_all(server)
+
+
+CASES = [drain_ends, choices, queue_counts, adaptation, delta, balance, fairness, full_pool, list_changes,
          both_roles]
 
 
