@@ -52,6 +52,7 @@
 #define BT_WIRE_BORDERS_MAX       32u            /* states of one prompt beside its last */
 #define BT_WIRE_PROBE_BYTES_MAX   (32u << 20)    /* a quarter of a second of 1 GbE */
 #define BT_WORKERS_MAX            64u
+#define BT_LINK_BUFFER_MAX        (1u << 30)     /* a socket's buffers, as asked for */
 #define BT_WORKER_PEERS_MAX       64u            /* servers connected to one worker */
 #define BT_STREAMS_PER_PEER_MAX   256u
 

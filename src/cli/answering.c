@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "link/key.h"
 
 #define AT(field) offsetof(bt_answering_options, field)
 
@@ -32,7 +33,8 @@ const bt_option bt_prefill_option_table[] = {
     { "Prefill elsewhere", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
       "prompts in flight per worker (default: what it offers)", false, 0, BT_STREAMS_PER_PEER_MAX },
     { "Prefill elsewhere", "--n-prefill-chunk", "N", "N_PREFILL_CHUNK", BT_OPT_U32,
-      AT(n_prefill_chunk), "tokens of a prompt per step there (default: the worker's)", false },
+      AT(n_prefill_chunk), "tokens of a prompt per step there; 0: the worker's (default: 0)", false,
+      0, BT_STEP_ROWS_MAX },
     { "Prefill elsewhere", "--prefill-min-tokens", "N|auto", "PREFILL_MIN_TOKENS", BT_OPT_TEXT,
       AT(min_tokens), "shorter prompts stay here; auto: by measured rates (default: auto)", false },
     { "Prefill elsewhere", "--prefill-policy", "NAME", "PREFILL_POLICY", BT_OPT_TEXT, AT(policy),
@@ -46,11 +48,13 @@ const bt_option bt_prefill_option_table[] = {
       "chunks not cut), chunks, taper (chunks that get smaller), bulk (all at the end) "
       "(default: push)", false },
     { "Prefill elsewhere", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
-      "a timeline of every such prompt, for chrome://tracing or ui.perfetto.dev", false },
+      "a timeline of every such prompt, for chrome://tracing or ui.perfetto.dev; the file begins "
+      "anew", false },
     { "Prefill elsewhere", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
       "key shared with the workers; turns on TLS 1.3", false },
     { "Prefill elsewhere", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers (default: the kernel's tuning)", false },
+      "socket buffers (default: the kernel's tuning)", false, 0,
+      BT_LINK_BUFFER_MAX },
     { 0 }
 };
 
@@ -104,13 +108,31 @@ static bool choose_rows(const bt_answering_options *o, bt_answering *a)
     return true;
 }
 
+static bool check_workers(const char *workers)
+{
+    bt_error err;
+    uint32_t n;
+    if (!workers) {
+        return true;
+    }
+    bt_status s = bt_prefill_check_workers(workers, &n, &err);
+    if (s == BT_OK && n == 0) {
+        s = bt_fail(&err, BT_E_BADINPUT, "no worker in '%s'", workers);
+    }
+    if (s != BT_OK) {
+        bt_cli_usage_error("%s: %s", bt_cli_set_by("--prefill-device"), err.text);
+    }
+    return s == BT_OK;
+}
+
 bool bt_answering_check(bt_answering_options *o, bt_answering *ret_a)
 {
     bt_answering a = { 0 };
     if (!bt_setup_cache_type(o->type_k, "-ctk", &a.type_k) ||
         !bt_setup_cache_type(o->type_v, "-ctv", &a.type_v) ||
         !bt_setup_min_tokens(o->min_tokens, &a.min_tokens) ||
-        !choose_policy(o->policy, &a.policy) || !choose_rows(o, &a)) {
+        !choose_policy(o->policy, &a.policy) || !choose_rows(o, &a) ||
+        !check_workers(o->workers)) {
         return false;
     }
     o->chunk = o->chunk < o->n_batch ? o->chunk : o->n_batch;
@@ -128,6 +150,23 @@ int bt_answering_refuse_idle(bool workers, bool for_others)
     static const char *const why = "without --prefill-device HOST:PORT";
     const int code = workers || for_others ? 0 : bt_cli_refuse_idle(ways, why);
     return workers || code != 0 ? code : bt_cli_refuse_idle(others, why);
+}
+
+bool bt_answering_look(const bt_answering_options *o)
+{
+    bt_link_key key;
+    bt_error err;
+    if (!bt_setup_check(&o->setup)) {
+        return false;
+    }
+    if (o->key_file && bt_link_key_load(o->key_file, &key, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    if (o->key_file) {
+        bt_link_key_forget(&key);
+    }
+    return true;
 }
 
 static bt_status open_engine(const bt_answering_options *o, const bt_answering_how *how,
@@ -155,7 +194,7 @@ static bt_status open_workers(const bt_answering_options *o, const bt_answering_
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file,
-                  .buffer_bytes = bt_setup_link_buffer(o->link_buffer) },
+                  .buffer_bytes = (uint32_t)o->link_buffer },
     };
     return prefill.addresses ? bt_prefill_open(&prefill, a->engine, &a->prefill, err) : BT_OK;
 }

@@ -53,6 +53,9 @@ int  bt_answering_refuse_idle(bool workers, bool for_others);
 /* Reads what stands in the options as text, and puts the rest in order; false: said what is wrong,
  * the exit code is 2. */
 bool bt_answering_check(bt_answering_options *o, bt_answering *ret_a);
+/* Whether the files that are named are there and of the right kind, said before anything is started
+ * or loaded; false: said why, the exit code is 1. */
+bool bt_answering_look(const bt_answering_options *o);
 typedef struct {
     uint32_t    queue_max;
     bool        push;                  /* the engine also prefills for others */

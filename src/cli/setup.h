@@ -47,11 +47,6 @@ void bt_setup_close(bt_setup *s);
 bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type);
 /* --prefill-min-tokens: a number of tokens or "auto" (BT_PREFILL_MIN_AUTO); false: said why not. */
 bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens);
-/* --link-buffer as sockets take it. */
-static inline uint32_t bt_setup_link_buffer(uint64_t bytes)
-{
-    return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
-}
 /* Positions for `wanted` 0: what the model was trained for, as far as half of the memory that the
  * weights leave goes; else `wanted`. */
 uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v);

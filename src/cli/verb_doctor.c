@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "cli/setup.h"
 #include "handoff/advice.h"
@@ -45,7 +46,8 @@ static const bt_option table[] = {
     { "Checkup", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
       "with -m: type of values to compare (default: f16)", false },
     { "Checkup", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers, as the server is to be given (default: the kernel's tuning)", false },
+      "socket buffers, as the server is to be given (default: the kernel's tuning)", false, 0,
+      BT_LINK_BUFFER_MAX },
     { "Checkup", "--timeout-ms", "N", NULL, BT_OPT_U32, AT(timeout_ms),
       "for looking up the name, and for each of its addresses (default: 3000)", false, 1, 600000 },
     { "Checkup", "--json", NULL, NULL, BT_OPT_FLAG, AT(json),
@@ -176,7 +178,7 @@ static bool look(const options *o, const char *address, const bt_link_address *a
 {
     *c = (bt_checkup){ .address = address, .key_file = o->key_file,
                        .model_file = o->setup.model };
-    c->buffer_bytes = bt_setup_link_buffer(o->link_buffer);
+    c->buffer_bytes = (uint32_t)o->link_buffer;
     look_at_key(o, c);
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);

@@ -17,6 +17,7 @@
 #include "cli/notify.h"
 #include "cli/workers_file.h"
 #include "handoff/worker.h"
+#include "link/address.h"
 #include "serve/access.h"
 #include "serve/server.h"
 
@@ -98,6 +99,7 @@ typedef struct {
     bt_chat_format *chat;
     bt_error       chat_error;
     char           alias[256], context_reason[160];
+    char           listed[BT_WORKERS_FILE_BYTES_MAX + 1];  /* by the file, at the start */
 } state;
 
 static const char *file_type_name(const bt_gguf *file)
@@ -148,26 +150,36 @@ static bt_status open_worker(state *s, bt_error *err)
         .numerics = o->common.setup.isa ? o->common.setup.isa : bt_isa_name(bt_isa_detect()),
         .trace_file = s->with.prefill ? NULL : o->common.trace_file,   /* one writes it */
         .link = { .key_file = o->common.key_file,
-                  .buffer_bytes = bt_setup_link_buffer(o->common.link_buffer) },
+                  .buffer_bytes = (uint32_t)o->common.link_buffer },
     };
     return bt_worker_open(&worker, s->with.engine, &s->worker, err);
+}
+
+/* What can be known to be wrong before anybody is told that this listens. */
+static bool look(state *s)
+{
+    const options *o = s->o;
+    uint32_t n;
+    bt_error err;
+    if (!bt_answering_look(&o->common)) {
+        return false;
+    }
+    s->file.path = o->workers_file;
+    if (o->workers_file && (bt_workers_file_read(&s->file, s->listed, &err) != BT_OK ||
+                            bt_prefill_check_workers(s->listed, &n, &err) != BT_OK)) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    return true;
 }
 
 /* Everything that stands in the options. */
 static bool open_all(state *s)
 {
     const options *o = s->o;
-    char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
     bt_error err = { 0 };
-    bt_answering_how how = { .queue_max = o->queue_max, .push = o->prefill_listen != NULL };
-    if (o->workers_file) {
-        s->file.path = o->workers_file;
-        how.workers = listed;
-        if (bt_workers_file_read(&s->file, listed, &err) != BT_OK) {
-            bt_cli_say_error("%s", err.text);
-            return false;
-        }
-    }
+    const bt_answering_how how = { .queue_max = o->queue_max, .push = o->prefill_listen != NULL,
+                                   .workers = o->workers_file ? s->listed : NULL };
     if (!bt_answering_open(&o->common, &how, &s->with)) {
         return false;
     }
@@ -366,7 +378,7 @@ static int serve(state *s)
         .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->common.sampling,
         .n_predict = o->n_predict, .policy = s->with.policy, .queue_wait_s = o->queue_wait_s,
     };
-    if (!bt_news_open(false) || !bt_setup_check(&o->common.setup)) {
+    if (!bt_news_open(false) || !look(s)) {
         return 1;
     }
     if (bt_server_start(&server, &s->server, &err) != BT_OK) {
@@ -405,8 +417,9 @@ static int serve(state *s)
 
 static int run(const void *given, int n_rest, char **rest)
 {
+    static state s;                    /* with a list in it, too large for a stack to be sure of */
     options o = *(const options *)given;
-    state s = { .o = &o };
+    s = (state){ .o = &o };
     if (n_rest > 0) {
         return bt_cli_usage_error("'%s': baton serve takes options only", rest[0]);
     }
@@ -414,6 +427,12 @@ static int run(const void *given, int n_rest, char **rest)
         return bt_cli_usage_error("%s and %s exclude each other: both name the workers",
                                   bt_cli_set_by("--prefill-device"),
                                   bt_cli_set_by("--prefill-device-file"));
+    }
+    bt_link_address prefill_listen;
+    bt_error err;
+    if (o.prefill_listen &&
+        bt_link_address_parse(o.prefill_listen, &prefill_listen, &err) != BT_OK) {
+        return bt_cli_usage_error("%s: %s", bt_cli_set_by("--prefill-listen"), err.text);
     }
     if (!bt_answering_check(&o.common, &s.with)) {
         return 2;

@@ -78,11 +78,13 @@ static const bt_option table[] = {
     { "Prefill", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE, AT(snapshot_bytes),
       "memory for kept states at most; 0: keep none (default: 2G)", false },
     { "Prefill", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
-      "a timeline of every prompt, for chrome://tracing or ui.perfetto.dev", false },
+      "a timeline of every prompt, for chrome://tracing or ui.perfetto.dev; the file begins anew",
+      false },
     { "Prefill", "--prefill-rate", "N", "PREFILL_RATE", BT_OPT_F32, AT(rate),
       "compute at most N tokens a second: to try out links (default: no limit)", false, 0, 1e9 },
     { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers (default: the kernel's tuning)", false },
+      "socket buffers (default: the kernel's tuning)", false, 0,
+      BT_LINK_BUFFER_MAX },
     { 0 }
 };
 
@@ -181,7 +183,7 @@ static bool open_all(state *s)
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
-                  .buffer_bytes = bt_setup_link_buffer(o->link_buffer) },
+                  .buffer_bytes = (uint32_t)o->link_buffer },
     };
     bt_error err = { 0 };
     if (!bt_setup_open(&o->setup, false, &s->setup)) {

@@ -305,6 +305,17 @@ static bool store_real(const bt_option *o, const char *text, float *slot)
     return true;
 }
 
+static bool store_size(const bt_option *o, const char *text, uint64_t *slot)
+{
+    uint64_t v;
+    if (!parse_size(text, &v) ||
+        (o->low < o->high && ((double)v < o->low || (double)v > o->high))) {
+        return false;
+    }
+    *slot = v;
+    return true;
+}
+
 static bool store_value(const bt_option *o, const char *text, void *slot)
 {
     switch (o->kind) {
@@ -312,7 +323,7 @@ static bool store_value(const bt_option *o, const char *text, void *slot)
     case BT_OPT_U32:
     case BT_OPT_I32: return store_whole(o, text, slot);
     case BT_OPT_F32: return store_real(o, text, slot);
-    case BT_OPT_SIZE: return parse_size(text, slot);
+    case BT_OPT_SIZE: return store_size(o, text, slot);
     case BT_OPT_TEXT: *(const char **)slot = text; return true;
     }
     return false;
@@ -324,6 +335,10 @@ static int bad_value(const bt_option *o, const char *name, const char *text)
     const char *kind = o->kind == BT_OPT_F32 ? "a number" : "a whole number";
     if (o->kind == BT_OPT_FLAG) {
         return bt_cli_usage_error("%s is '%.60s', but must be on or off", name, text);
+    }
+    if (o->kind == BT_OPT_SIZE && o->low < o->high) {
+        return bt_cli_usage_error("%s is '%.60s', but must be a number of bytes such as 512K or "
+                                  "32M, at most %.0fM", name, text, o->high / 1048576);
     }
     if (o->kind == BT_OPT_SIZE) {
         return bt_cli_usage_error("%s is '%.60s', but must be a number of bytes such as 512M or "

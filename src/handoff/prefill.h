@@ -43,6 +43,9 @@ enum { BT_PREFILL_MIN_FIRST = 64 };    /* tokens; used by `auto` until both rate
 /* The engine must not have had a request yet. Strings are copied. */
 BT_MUST_CHECK bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine,
                                         bt_prefill **ret_prefill, bt_error *err);
+/* Whether a list of workers could be one, and how many it names. BT_E_BADINPUT. */
+BT_MUST_CHECK bt_status bt_prefill_check_workers(const char *addresses, uint32_t *ret_n,
+                                                 bt_error *err);
 /* The workers from now on, in the form of `addresses`, maybe none. Those that stay are not touched;
  * those that are gone finish what they compute and get no more. Any thread. On failure nothing has
  * changed: BT_E_BADINPUT (an address; too many), BT_E_FULL (those that leave still need room). */

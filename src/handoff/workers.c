@@ -79,6 +79,14 @@ static bt_status parse(const char *text, list *l, bt_error *err)
     return BT_OK;
 }
 
+bt_status bt_prefill_check_workers(const char *addresses, uint32_t *ret_n, bt_error *err)
+{
+    list l;
+    BT_TRY(parse(addresses, &l, err));
+    *ret_n = l.n;
+    return BT_OK;
+}
+
 /* ---- the list in force ---- */
 
 static bool listed(const bt_handoff_peer *peer) { return peer->used && !peer->leaving; }

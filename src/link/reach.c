@@ -12,6 +12,12 @@
 #include "link/lookup.h"
 #include "link/sync.h"
 
+#ifdef MSG_NOSIGNAL
+#define NO_SIGNAL MSG_NOSIGNAL
+#else
+#define NO_SIGNAL 0                    /* an option of the socket instead */
+#endif
+
 #ifdef __APPLE__
 static const bool on_macos = true;
 #else
@@ -173,7 +179,7 @@ bool bt_reach_speaks_http(const char *address, uint32_t timeout_ms)
     if (bt_link_address_connect(address, &o, &fd, peer, &err) != BT_OK) {
         return false;
     }
-    bool open = send(fd, request, sizeof request - 1, 0) == (ssize_t)sizeof request - 1;
+    bool open = send(fd, request, sizeof request - 1, NO_SIGNAL) == (ssize_t)sizeof request - 1;
     while (open && n < sizeof said && bt_clock_ms() < until) {
         if (bt_link_socket_wait(fd, POLLIN, (uint32_t)(until - bt_clock_ms()) + 1)) {
             const ssize_t got = recv(fd, said + n, sizeof said - n, 0);

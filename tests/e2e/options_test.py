@@ -47,6 +47,9 @@ TEXTS = [
     ("CTX_SIZE", ("-c", "--ctx-size"), ("serve", "worker", "run"), "-1", "16777216"),
     ("N_PREFILL", ("--n-prefill",), ("worker",), "0", "256"),
     ("N_PREFILL_CHUNK", ("--n-prefill-chunk",), ("worker",), "0", "16384"),
+    ("N_PREFILL_CHUNK", ("--n-prefill-chunk",), ("serve", "run"), "10000000", "16384"),
+    ("LINK_BUFFER", ("--link-buffer",), ("serve", "run", "worker", "doctor"), "99999999999999",
+     "1024M"),
     ("PEERS", ("--peers",), ("worker",), "65", "64"),
     ("TEMP", ("--temp", "--temperature"), ("serve", "run"), "hot", "100"),
     ("SNAPSHOT_BYTES", ("--snapshot-bytes",), ("serve", "worker", "run"), "2T", "512M"),
@@ -87,7 +90,9 @@ def files_and_addresses_are_named():
             (["worker", "-m", model], 1, "KEY_FILE", "/nowhere/key"),
             (["worker", "-m", model], 1, "LISTEN", "nonsense"),
             (["worker", "-m", model], 1, "ISA", "abacus"),
-            (["run", "-m", model, "-p", "x"], 1, "PREFILL_DEVICE", "nonsense")):
+            (["run", "-m", model, "-p", "x"], 2, "PREFILL_DEVICE", "nonsense"),
+            (["serve", "-m", model], 2, "PREFILL_DEVICE", "a:0"),
+            (["serve", "-m", model, "--prefill-device", "a:1"], 1, "KEY_FILE", "/nowhere/key")):
         expect(baton(*words, code=code, **{"BATON_" + name: value}), f"'{value}'", "BATON_" + name)
     said = baton("worker", "-m", model, "--listen", "nonsense", code=1, BATON_LISTEN="nonsense")
     expect(said, "'nonsense'", never=["BATON"])
@@ -134,7 +139,26 @@ def help_is_true():
         assert ("make demo" in done.stdout) == promised, f"{verb}: {done.stdout}"
 
 
+def nothing_starts_that_cannot():
+    """Said before it listens, and (exit 2: checked in baton()) without a word on standard output."""
+    model = harness.model()
+    for verb in (["serve", "--port", "0"], ["run", "-p", "x"]):
+        for wrong in ("nohost", "a:0", "a:65536", ":1", ";;", "", "a:1;b"):
+            expect(baton(*verb, "-m", model, "--prefill-device", wrong), "--prefill-device: ")
+    for wrong in ("nonsense", "127.0.0.1", "a:99999"):
+        expect(baton("serve", "-m", model, "--prefill-listen", wrong), "--prefill-listen: ")
+    path = os.path.join(os.path.dirname(os.path.abspath(model)), "no-such-list")
+    for option in (["--prefill-device-file", path], ["--prefill-device-file", model],
+                   ["--prefill-device", "a:1", "--key-file", path],
+                   ["--prefill-listen", "127.0.0.1:0", "--key-file", path]):
+        done = subprocess.run([harness.program(), "serve", "--port", "0", "-m", model, *option],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and done.stdout == "", f"{option}: {done}"
+        assert option[-1] in done.stderr, f"{option}: {done}"
+
+
 def main():
+    nothing_starts_that_cannot()
     help_is_true()
     nothing_is_ignored()
     variables_are_named()

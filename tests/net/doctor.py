@@ -73,12 +73,12 @@ def here(o, models):
         net.check("numerics" not in {f["name"] for f in told["findings"]}, f"{told}")
     told, finding = doctor.expect(worker.address, "model", "problem",
                                   "keys are kept as q8_0 here and as f16 on the worker", "-m",
-                                  models["tiny-llama"], "-ctk", "q8_0", "--link-buffer", "4000M",
+                                  models["tiny-llama"], "-ctk", "q8_0", "--link-buffer", "1G",
                                   command="baton worker -ctk q8_0")
     net.check("sha256sum" not in json.dumps(finding), f"{finding}")
     if os.path.exists("/proc/sys/net/core/rmem_max"):      # not in containers
         doctor.expect(worker.address, "rmem_max", "problem", "--link-buffer asks for", told=told,
-                      command="net.core.rmem_max=2147483648")
+                      command="net.core.rmem_max=1073741824")
     text(o, closed, worker, models)
     status = worker.wait_idle()
     net.check(status["peers"] == 0 and status["connects"] == 0, f"took a server's place: {status}")
