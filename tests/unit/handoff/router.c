@@ -95,6 +95,37 @@ static void least_finish_time_by_tokens(void **state)
     assert_int_equal(choose(&q, w, 3).worker, 1);
 }
 
+/* 600 and 200 tokens a second, each measured by three prompts of about one length that took the
+ * same time: what waits still costs by its tokens, so of twelve at once the slow one gets some. */
+static void little_measured_is_enough_to_share(void **state)
+{
+    (void)state;
+    static const double lengths[] = { 150, 160, 155 };
+    bt_fit fits[2] = { 0 };
+    for (int i = 0; i < 3; i++) {
+        const double n = lengths[i];
+        bt_fit_put(&fits[0], 1, n, bt_router_keys(0, n), 155 / 0.6);
+        bt_fit_put(&fits[1], 1, n, bt_router_keys(0, n), 155 / 0.2);
+    }
+    bt_router_worker w[2] = {
+        { .ready = true, .compute = &fits[0], .chunk = 512, .idle_ms = 1 },
+        { .ready = true, .compute = &fits[1], .chunk = 512, .idle_ms = 1 },
+    };
+    const bt_router_question q = { .position_end = 155, .min_tokens = 1, .token_bytes = 1000 };
+    int n_given[2] = { 0 };
+    for (int i = 0; i < 12; i++) {
+        const int to = choose(&q, w, 2).worker;
+        assert_in_range(to, 0, 1);
+        const double ahead = w[to].ahead.n_tokens, rate = to ? 0.2 : 0.6;
+        assert_float_equal(bt_router_remote_ms(&q, &w[to]), (155 + ahead) / rate,
+                           0.15 * (155 + ahead) / rate);
+        w[to].ahead.n_tokens += 155;
+        w[to].ahead.keys += bt_router_keys(0, 155);
+        n_given[to]++;
+    }
+    assert_in_range(n_given[1], 2, 4);
+}
+
 static void a_new_worker_gets_its_first_prompt(void **state)
 {
     (void)state;
@@ -287,6 +318,7 @@ int main(void)
         cmocka_unit_test(nobody_ready_is_said),
         cmocka_unit_test(who_is_away_and_slow_is_not_missed),
         cmocka_unit_test(least_finish_time_by_tokens),
+        cmocka_unit_test(little_measured_is_enough_to_share),
         cmocka_unit_test(a_new_worker_gets_its_first_prompt),
         cmocka_unit_test(the_mind_is_changed_past_a_margin),
         cmocka_unit_test(a_worker_passed_over_is_tried_again),
