@@ -77,14 +77,14 @@ class Measured:
     def repeat(self, n):
         return self.o.repeat if n <= 2048 else max(1, self.o.repeat // 2)
 
-    def floor_ms(self, n, ratio, trip_ms, prefill_ms):
+    def floor_ms(self, n, ratio, trip_ms, prefill_ms, last_ms):
         """Nobody can be earlier: there and back, then computing or, from the first layer on, the
         link, whichever takes longer, then the last token."""
         c = self.reference(n)
         goodput = self.goodput(n, ratio)
         n_chunks = (n - 1 + CHUNK - 1) // CHUNK
         first_layer = prefill_ms / n_chunks / self.n_layers()
-        return trip_ms + max(prefill_ms, first_layer + c["bytes"] / goodput * 1000) + c["last_ms"]
+        return trip_ms + max(prefill_ms, first_layer + c["bytes"] / goodput * 1000) + last_ms
 
     def goodput(self, n, ratio):
         c = self.reference(n)
@@ -108,14 +108,18 @@ class Measured:
         told.sort(key=lambda t: t["first_token_ms"])
         middle = told[len(told) // 2]
         alone = middle["bytes"] / goodput * 1000
+        usual = self.reference(n)
         row = {"model": self.name, "order": order, "tokens": n - 1, "ratio": ratio,
                "round_trip_ms": trip_ms, "link_mbit": goodput * 8 / 1e6,
                "first_token_ms": middle["first_token_ms"],
                "spread_ms": told[-1]["first_token_ms"] - told[0]["first_token_ms"],
                "n": len(told),
-               "floor_ms": self.floor_ms(n, ratio, trip_ms, self.reference(n)["prefill_ms"]),
-               # With the time that computing took in this very prompt: what is left is handoff.
-               "own_floor_ms": self.floor_ms(n, ratio, trip_ms, middle["compute_ms"]),
+               "floor_ms": self.floor_ms(n, ratio, trip_ms, usual["prefill_ms"],
+                                         usual["last_ms"]),
+               # With the times that computing and the last token took in this very prompt: what is
+               # left is handoff.
+               "own_floor_ms": self.floor_ms(n, ratio, trip_ms, middle["compute_ms"],
+                                             middle["first_token_ms"] - middle["total_ms"]),
                "compute_ms": middle["compute_ms"], "transfer_ms": middle["transfer_ms"],
                "alone_ms": alone, "exposed_ms": middle["exposed_ms"],
                "exposed_share": middle["exposed_ms"] / alone, "bytes": middle["bytes"]}

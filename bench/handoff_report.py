@@ -55,9 +55,10 @@ def verdict_lines(rows):
     if half:
         most = max(r["exposed_share"] for r in half)
         yield f"- r 0.5, 8192 tokens: at most {percent(most)} of sending is exposed (wanted: 3 %)"
-    yield "- A value a little below its floor is no error: the floor takes the median time of " \
-          "computing other prompts, and computing varies from prompt to prompt; the column \"by " \
-          "its own computing\" has the floor with the time of that very prompt."
+    yield "- A value a little below its floor is no error: the floor takes the median times " \
+          "of computing other prompts and their last tokens, and those vary from prompt to " \
+          "prompt; the column \"by its own computing\" has the floor with the times of that very " \
+          "prompt."
     yield "- Exposed is what remains to be sent when computing has ended, as a share of the time " \
           "that the bytes alone take at the cable's rate; all sent at the end takes that and a " \
           "little more, and so may be a bit over 100 %."
