@@ -20,24 +20,34 @@ void bt_engine_wake(bt_engine *e)
     pthread_mutex_unlock(&e->mail_lock);
 }
 
+/* Mail lock held. A cancelled request stays in the line until the step that runs has ended, but
+ * takes nobody's place there. */
+static void count_line(bt_engine *e)
+{
+    e->mail_round++;
+    e->n_queued = e->n_in_line = 0;
+    for (bt_request *r = e->waiting; r; r = r->next) {
+        e->n_in_line++;
+        if (!atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
+            r->counted_round = e->mail_round;
+            e->n_queued++;
+        }
+    }
+}
+
 /* Moves submitted requests to the end of the line; false when the engine is to close. */
 static bool take_mail(bt_engine *e)
 {
-    uint32_t n_waiting = 0;
     bt_request **end = &e->waiting;
     while (*end) {
         end = &(*end)->next;
-        n_waiting++;
     }
     pthread_mutex_lock(&e->mail_lock);
     e->woken = false;
     *end = e->inbox;
-    for (const bt_request *r = e->inbox; r; r = r->next) {
-        n_waiting++;
-    }
     e->inbox = NULL;
     e->inbox_end = &e->inbox;
-    e->n_queued = n_waiting;
+    count_line(e);
     e->n_free = e->options.n_parallel - e->n_active;
     const bool closing = e->closing;
     pthread_mutex_unlock(&e->mail_lock);

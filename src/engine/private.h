@@ -54,6 +54,7 @@ struct bt_request {
 
     atomic_uint refs;                  /* client, engine */
     atomic_bool cancelled, released;   /* set by the client, read by the engine */
+    uint64_t    counted_round;         /* engine->mail_round when it was last counted as waiting */
 
     /* Events. The consumer reads slots [head, head + count); the slot it was given last stays its
      * own until the next wait. */
@@ -153,10 +154,12 @@ struct bt_engine {
     atomic_ullong next_id;
     pthread_t   thread;
 
-    pthread_mutex_t mail_lock;         /* guards the next six */
+    pthread_mutex_t mail_lock;         /* guards the next eight, and counted_round of requests */
     pthread_cond_t  mail;
     bt_request *inbox, **inbox_end;
-    uint32_t    n_queued, n_free;      /* waiting in all; sequences that are free */
+    uint32_t    n_queued, n_free;      /* waiting and not cancelled; sequences that are free */
+    uint32_t    n_in_line;             /* waiting in all */
+    uint64_t    mail_round;            /* how often mail was taken */
     bool        woken, closing;
 
     pthread_mutex_t import_lock;       /* guards tickets */

@@ -8,6 +8,10 @@
 #include "base/memory.h"
 #include "engine/private.h"
 
+/* Of those who may wait: how many may be in the line, cancelled ones among them, which hold their
+ * memory until the step that runs has ended. */
+enum { LINE_PARTS = 4 };
+
 bt_request_options bt_request_defaults(void)
 {
     return (bt_request_options){ .n_predict = UINT32_MAX, .sampling = bt_sampler_defaults() };
@@ -231,12 +235,16 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
     const bool closing = e->closing;
     /* Those that will find a free sequence as soon as the engine looks do not wait. */
     const uint32_t n_waiting = e->n_queued > e->n_free ? e->n_queued - e->n_free : 0;
-    const bool full = e->n_queued >= e->n_free && n_waiting >= e->options.queue_max;
+    const uint64_t line_max = (uint64_t)LINE_PARTS * e->options.queue_max + e->options.n_parallel;
+    const bool full = (e->n_queued >= e->n_free && n_waiting >= e->options.queue_max) ||
+                      e->n_in_line >= line_max;
     if (!closing && !full) {
         r->submit_ms = bt_clock_ms();
         *e->inbox_end = r;
         e->inbox_end = &r->next;
+        r->counted_round = e->mail_round;
         e->n_queued++;
+        e->n_in_line++;
         e->woken = true;
         pthread_cond_signal(&e->mail);
     }
@@ -245,8 +253,8 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
         return bt_fail(err, BT_E_CLOSED, "the engine is shutting down");
     }
     if (full) {
-        return bt_fail(err, BT_E_FULL, "%u requests are waiting already, which is the most that "
-                       "this server holds; try again later", n_waiting);
+        return bt_fail(err, BT_E_FULL, "%u requests are waiting already, the most that may; try "
+                       "again later", n_waiting);
     }
     return BT_OK;
 }
@@ -288,10 +296,18 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
 
 /* ---- handles ---- */
 
+/* Who waits no more makes room in the line at once. */
 void bt_request_cancel(bt_request *r)
 {
-    atomic_store_explicit(&r->cancelled, true, memory_order_relaxed);
-    bt_engine_wake(r->engine);
+    bt_engine *e = r->engine;
+    pthread_mutex_lock(&e->mail_lock);
+    if (!atomic_exchange_explicit(&r->cancelled, true, memory_order_relaxed) &&
+        r->counted_round == e->mail_round) {
+        BT_ASSERT(e->n_queued > 0);
+        e->n_queued--;
+    }
+    pthread_mutex_unlock(&e->mail_lock);
+    bt_engine_wake(e);
 }
 
 void bt_request_release(bt_request *r)
@@ -299,7 +315,7 @@ void bt_request_release(bt_request *r)
     if (!r) {
         return;
     }
-    atomic_store_explicit(&r->cancelled, true, memory_order_relaxed);
+    bt_request_cancel(r);
     /* Releases the client's last use of the pages to the engine, which gives them back. */
     atomic_store_explicit(&r->released, true, memory_order_release);
     bt_engine_wake(r->engine);

@@ -83,6 +83,7 @@ static void finish_report(const bt_request *r, bt_prefill_report *p)
 static void count(bt_engine *e, const bt_request *r, bt_finish finish)
 {
     bt_engine_stats *s = &e->stats;
+    s->n_requests += !r->begun;        /* the others were counted when they began */
     s->n_cached_tokens += r->n_cached;
     s->n_remote_tokens += r->n_remote;
     s->n_predicted_tokens += r->stats.n_predicted;

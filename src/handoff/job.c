@@ -194,6 +194,7 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     job->rows_ms = job->first_bytes = 0;
     job->n_marks = 0;
     job->told_compute_ms = 0;
+    job->over = false;
     job->sent_ms = job->news_ms = bt_clock_ms();
     job->waited_ms += job->sent_ms - job->given_ms;
     bt_handoff_trace_sent(peer, job);
@@ -234,11 +235,15 @@ static bt_handoff_job *next_to_send(const bt_handoff_peer *peer)
     return best;
 }
 
+enum { PLACES_PART = 4 };              /* of a slot: prompts there, those given up among them */
+
 /* Whether there is a slot for it. The worker offers as many places more for prompts that are much
  * shorter than all it has, so that those never wait for a long one to end; who gave a number of
- * prompts gets that number. */
-static bool may_send(const bt_handoff_peer *peer, const bt_handoff_job *job)
+ * prompts gets that number. Those that were given up take a place there, too, but not at the cost
+ * of the next one: on a slow link the worker's last word of them comes late. */
+static bool may_send(bt_handoff_peer *peer, const bt_handoff_job *job)
 {
+    const uint32_t n_slots = peer->status.n_slots;
     uint32_t n_sent = 0, shortest = UINT32_MAX;
     for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
         n_sent += j->sent;
@@ -246,8 +251,10 @@ static bool may_send(const bt_handoff_peer *peer, const bt_handoff_job *job)
     }
     const bool express = peer->owner->options.n_prefill == 0 &&
                          bt_handoff_job_left(job) <= shortest / BT_HANDOFF_EXPRESS_PART;
-    return n_sent < peer->status.n_slots || (express && n_sent < peer->n_streams &&
-                                             n_sent < 2 * peer->status.n_slots);
+    const uint32_t n_max = express ? 2 * n_slots : n_slots;
+    const uint32_t n_there = n_sent + bt_dying_count(&peer->dying, bt_clock_ms());
+    return n_sent < n_max && n_there < PLACES_PART * n_slots &&
+           n_there < peer->n_streams;
 }
 
 void bt_handoff_jobs_send(bt_handoff_peer *peer)

@@ -28,6 +28,20 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
 }
 
 /* Lock held. */
+static void give_up_stream(bt_handoff_peer *peer, const bt_handoff_job *job, bt_status why)
+{
+    if (!job->sent || !peer->link) {
+        return;
+    }
+    bt_handoff_job_send_cancel(peer, job->stream, why);
+    if (!job->over) {
+        bt_dying_add(&peer->dying, job->stream, bt_clock_ms());
+    }
+}
+
+/* ---- cancelled ---- */
+
+/* Lock held. */
 static void count_cancelled(bt_handoff_peer *peer, const bt_handoff_job *job)
 {
     peer->status.n_cancelled++;
@@ -42,14 +56,14 @@ static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
     bt_handoff_job_take_off(peer, job);
     count_cancelled(peer, job);
     bt_handoff_peer_learn_part(peer, job);
-    if (job->sent) {
-        bt_handoff_job_send_cancel(peer, job->stream, BT_E_CANCELLED);
-    }
+    give_up_stream(peer, job, BT_E_CANCELLED);
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
     bt_say(job->report.reason, sizeof job->report.reason, "the request was cancelled");
     abandon(p, job, BT_E_CANCELLED);
 }
+
+/* ---- failed ---- */
 
 /* Lock held. The worker that shall go on with the prompt, or NULL. */
 static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
@@ -124,8 +138,8 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     const bool cancelled = job->cancelled;
     char next_address[sizeof next->address] = "";
     count_failed(peer, job, next != NULL);
-    if (job->sent && tell) {
-        bt_handoff_job_send_cancel(peer, job->stream, why->status);
+    if (tell) {
+        give_up_stream(peer, job, why->status);
     }
     bt_ledger_close(&job->ledger);
     count_computed(job);

@@ -257,6 +257,14 @@ static bt_status take_frame(bt_handoff_peer *peer, const bt_frame *frame, bt_err
     }
     /* Unknown: it has ended. Cancelled: nothing more is written for it, the next tick ends it. */
     const bool late = !job || job->cancelled;
+    if (frame->type == BT_WIRE_COMMIT || frame->type == BT_WIRE_CANCELLED ||
+        frame->type == BT_WIRE_ERROR) {
+        if (job) {
+            job->over = true;
+        } else if (bt_dying_over(&peer->dying, frame->stream)) {
+            bt_handoff_jobs_send(peer);
+        }
+    }
     (void)pthread_mutex_unlock(&peer->owner->lock);
     if (!job && bt_handoff_keeper_frame(peer, frame)) {
         return BT_OK;
@@ -328,6 +336,7 @@ static void leave(bt_handoff_peer *peer, bt_link *link, const bt_error *how)
         explain_drain(peer, &why);
     }
     peer->link = NULL;                  /* from here on nobody gives it a job */
+    peer->dying.n = 0;
     peer->status.n_lost += !drained && !stop;
     peer->status.n_corrupt += why.status == BT_E_PROTOCOL;
     (void)pthread_mutex_unlock(&p->lock);

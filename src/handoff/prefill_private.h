@@ -7,8 +7,8 @@
  * job.c       one prompt on one worker: its life, sending it
  * job_rows.c  what comes of it: import, verify, commit
  * job_end.c   how else it ends, and deadlines
- * learn.c     what a committed prompt teaches; what the router is told of a worker
  * job_state.c its recurrent states, and the snapshots that follow COMMIT
+ * learn.c     what a committed prompt teaches; what the router is told of a worker
  *
  * Locking: one lock for all of it (bt_prefill.lock). Events are rare (a few per frame of up to
  * 1 MiB), so nothing finer is needed. Only the thread of the peer that a job is on takes the job
@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "handoff/dying.h"
 #include "handoff/known.h"
 #include "handoff/ledger.h"
 #include "handoff/prefill.h"
@@ -77,7 +78,7 @@ struct bt_handoff_job {
     bool      outrun;                  /* and was first; set by its thread, with `cancelled` */
     double    hedge_ms;                /* when it is to be told; 0: never */
     bool      cancelled;               /* set by the engine's thread */
-    bool      sent;                    /* PREFILL is out; else it waits for a slot */
+    bool      sent, over;              /* PREFILL is out; the worker's last word has come */
     bt_status send_status;             /* what came of sending it; of `refused`: why */
     uint32_t  n_tries;
     uint32_t  stream;
@@ -116,6 +117,7 @@ struct bt_handoff_peer {
     uint32_t        chunk;             /* tokens of our prompts in a step there */
     uint32_t        n_streams;         /* prompts that it takes, in work and in line */
     bt_handoff_job *jobs;              /* in order of arrival */
+    bt_dying        dying;             /* as good as sent */
     bt_handoff_job *committed;         /* see job_state.h; newest first; peer's thread */
     uint32_t        n_committed;
     bt_fit          compute;           /* of prompts, by COMMIT */

@@ -42,10 +42,11 @@ void bt_serve_metrics_done(bt_serve_metrics *m)
     pthread_mutex_destroy(&m->lock);
 }
 
-/* With the lock held. */
-static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p)
+/* With the lock held. What a prompt cost counts whatever came of it, its place if it was answered.
+ */
+static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool answered)
 {
-    if ((unsigned)p->place < BT_LEN(m->place)) {
+    if (answered && (unsigned)p->place < BT_LEN(m->place)) {
         m->place[p->place]++;
     }
     m->tokens_remote += p->n_remote;
@@ -65,15 +66,17 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p)
 }
 
 void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
-                             const bt_histogram *gaps, bool client_gone)
+                             const bt_histogram *gaps, bt_finish finish, bool client_gone)
 {
+    const bool answered = s->n_predicted > 0 ||
+                          (finish != BT_FINISH_CANCELLED && finish != BT_FINISH_ERROR);
     pthread_mutex_lock(&m->lock);
     bt_histogram_add(&m->queue, s->queue_ms / 1e3);
     if (s->n_predicted > 0) {
         bt_histogram_add(&m->first_token, s->first_token_ms / 1e3);
     }
     merge(&m->gap, gaps);
-    add_prefill(m, &s->prefill);
+    add_prefill(m, &s->prefill, answered);
     m->clients_gone += client_gone;
     m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
     m->n_answers++;
@@ -175,7 +178,8 @@ static void write_engine(const bt_engine *engine, bt_buf *to)
          s.decode_tokens_per_second);
     whole(to, "llamacpp:requests_processing", "gauge", "Requests running.", s.n_running);
     whole(to, "llamacpp:requests_deferred", "gauge", "Requests waiting.", s.n_waiting);
-    whole(to, "baton_requests_total", "counter", "Requests taken by the engine.", s.n_requests);
+    whole(to, "baton_requests_total", "counter", "Requests begun, or ended in line.",
+          s.n_requests);
     whole(to, "baton_requests_cancelled_total", "counter", "Requests cancelled.", s.n_cancelled);
     whole(to, "baton_requests_failed_total", "counter", "Requests ended by an error.", s.n_errors);
     whole(to, "baton_parallel", "gauge", "Requests that run at once at most.", s.n_parallel);
@@ -260,8 +264,12 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
           s.n_retries);
 }
 
-static void write_own(const bt_serve_metrics *m, bt_buf *to)
+static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_buf *to)
 {
+    bt_prefill_status handoff = { 0 };
+    if (prefill) {                     /* it also knows of those whose client has left */
+        bt_prefill_status_get(prefill, &handoff);
+    }
     head(to, "baton_prefill_prompts_total", "counter",
          "Answered requests by place of their prefill.");
     for (size_t i = 0; i < BT_LEN(m->place); i++) {
@@ -276,7 +284,8 @@ static void write_own(const bt_serve_metrics *m, bt_buf *to)
                   m->tokens_local, m->tokens_remote, m->tokens_cached);
     whole(to, "baton_prefill_fallbacks_total", "counter",
           "Prompts meant for a worker that were prefilled here, wholly or in part, because none "
-          "could take them or those that had them failed.", m->fallbacks);
+          "could take them or those that had them failed.",
+          prefill ? handoff.n_fallbacks : m->fallbacks);
     whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.",
           m->bytes_received);
     real(to, "baton_prefill_transfer_seconds_total", "counter", "Time rows were under way.",
@@ -317,6 +326,6 @@ void bt_serve_metrics_write(bt_serve_metrics *m, const bt_engine *engine, const 
         write_workers(prefill, to);
     }
     pthread_mutex_lock(&m->lock);
-    write_own(m, to);
+    write_own(m, prefill, to);
     pthread_mutex_unlock(&m->lock);
 }

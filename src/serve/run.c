@@ -110,7 +110,7 @@ static void end_choice(bt_run *r, bt_choice *c)
     r->n_ended++;
     if (c->request) {
         bt_request_stats_get(c->request, &c->stats);
-        bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->gaps, r->client_gone);
+        bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->gaps, c->finish, r->client_gone);
     }
 }
 

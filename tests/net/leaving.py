@@ -98,8 +98,10 @@ def every_stage(b, times=3):
 
 
 def counts(worker, server):
+    """Descriptors and threads when all is free; whoever asked for that has ended, too."""
     net.wait_for("everything to be free", lambda: is_free(worker, server), 20)
-    return [p.count(c) for p in (worker, server) for c in ("fd", "task")]
+    return net.wait_still("descriptors and threads", lambda: [
+        p.count(c) for p in (worker, server) for c in ("fd", "task")])
 
 
 def storm(b, at_once=24):
@@ -134,7 +136,7 @@ def storm(b, at_once=24):
     def run_beside_streams(n_times):
         with Streams(server, 2):       # they check that their answers never change
             run(n_times)
-        return net.wait_still("descriptors and threads", lambda: counts(worker, server))
+        return counts(worker, server)
 
     before = run_beside_streams(times * 4 // 10)
     memory = [(worker.rss_kib(), server.rss_kib())]
@@ -158,7 +160,32 @@ def storm(b, at_once=24):
             f"{before}, then {after}; memory {grown[0]:+} and {grown[1]:+} KiB")
 
 
-CASES = [every_stage, storm]
+def no_ghosts(b, times=150):
+    """Steps there are long, clients impatient: who has left takes nobody's place in the line."""
+    worker = b.worker("--n-prefill", 2, "--prefill-rate", 300)
+    server = b.server(workers=[worker.address])
+    server.wait_ready()
+    most = 0
+    for i in range(times):
+        client = Leaver(server, net.prompt(700, 30000 + i))
+        time.sleep(0.01)
+        client.leave()
+        most = max(most, worker.status()["in_flight"])
+    tokens = b.prompt(300)
+    answer = server.complete(tokens, prefill={"where": "remote", "policy": "fail"})
+    net.check(net.facts(answer) == b.want(tokens), "another answer afterwards")
+    sent = worker.status()["cancelled"]
+    net.check(sent > 4, f"only {sent} of {times} were cancelled on the worker")
+    net.check(most <= 4 * 2, f"{most} prompts on a worker that takes 2 at once")
+    net.check(server.prefill()["n_fallbacks"] == server.metric("baton_prefill_fallbacks_total"),
+              "two counters of fallbacks, two numbers")
+    net.check(server.metric("baton_requests_cancelled_total") <=
+              server.metric("baton_requests_total"), "more were cancelled than came")
+    net.end_all(server, worker)
+    return f"{times} left, {sent} of them on the worker, at most {most} there at once"
+
+
+CASES = [every_stage, storm, no_ghosts]
 
 
 def main():

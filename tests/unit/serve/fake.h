@@ -225,14 +225,14 @@ uint32_t bt_request_seed(const bt_request *r) { return r->o.sampling.seed; }
 void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *s)
 {
     (void)p;
-    *s = (bt_prefill_status){ .n_workers = 1, .n_ready = 1, .n_prompts = 7 };
+    *s = (bt_prefill_status){ .n_workers = 1, .n_ready = 1, .n_prompts = 7, .n_fallbacks = 3 };
 }
 
 bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index, bt_prefill_worker_status *s)
 {
     (void)p, (void)index;
     *s = (bt_prefill_worker_status){ .address = "spark\":7070", .state = BT_PREFILL_READY,
-                                     .n_prompts = 7 };
+                                     .n_prompts = 7, .n_fallbacks = 3 };
     return true;
 }
 

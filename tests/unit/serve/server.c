@@ -767,7 +767,7 @@ static void metrics_are_lines_that_prometheus_reads(void **state)
     assert_non_null(strcasestr(a.head, "Content-Type: text/plain; version=0.0.4"));
     assert_non_null(strstr(a.body, "\nllamacpp:prompt_seconds_total 1.5\n"));
     assert_non_null(strstr(a.body, "\nbaton_prefill_prompts_total{place=\"remote\"} 1\n"));
-    assert_non_null(strstr(a.body, "\nbaton_prefill_fallbacks_total 1\n"));
+    assert_non_null(strstr(a.body, "\nbaton_prefill_fallbacks_total 3\n"));
     assert_non_null(strstr(a.body, "\nbaton_prefill_received_bytes_total 4096\n"));
     assert_non_null(strstr(a.body, "\nbaton_time_to_first_token_seconds_count 1\n"));
     assert_non_null(strstr(a.body, "\nbaton_worker_up{worker=\"spark\\\":7070\"} 1\n"));
