@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs all tests that hold a promise of docs/handoff.md again and again, and counts.
 
-    ten_times.py BUILD [--times 10] [--only REGEX] [--out FOLDER]
+    ten_times.py BUILD [--times 10] [--jobs 2] [--only REGEX] [--out FOLDER]
 
 BUILD is a build folder (build/release). The tests are those that the table of docs/handoff.md
 names, and all of unit/handoff, unit/wire and fuzz/wire: a promise that holds nine times of ten does
-not hold. One test runs at a time, since some measure times. The output of each failure is kept in
-FOLDER (BUILD/ten_times) as TEST.RUN.log. Exit code 1 if anything failed, 2 if nothing is to run.
+not hold. With --jobs several run at once, as in `make test`; those that measure times run alone in
+any case. The output of each failure is kept in FOLDER (BUILD/ten_times) as TEST.RUN.log. Exit code
+1 if anything failed, 2 if nothing is to run.
 """
 import argparse
 import collections
@@ -40,10 +41,11 @@ def wanted(build):
     return [t for t in there if t in named or re.match(WHOLE_ROOMS, t)]
 
 
-def run_once(build, tests, report):
+def run_once(build, tests, report, jobs):
     """{test: (outcome, seconds, output)} of one run of all."""
     names = "|".join(map(re.escape, tests))
     subprocess.run(["ctest", "--test-dir", build, "-R", f"^({names})$", "--output-junit", report,
+                    "-j", str(jobs), "--timeout", "900",
                     "--test-output-size-passed", "4096", "--test-output-size-failed", "4000000"],
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     told = {}
@@ -77,11 +79,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build")
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=1, help="tests at once (1)")
     parser.add_argument("--only", default="", help="a regular expression: of these, those that fit")
     parser.add_argument("--out", help="folder for the output of failures")
     o = parser.parse_args()
     tests = [t for t in wanted(o.build) if re.search(o.only, t)]
-    if not tests or o.times < 1:
+    if not tests or o.times < 1 or o.jobs < 1:
         refuse(f"nothing to run: {len(tests)} tests, {o.times} times")
     folder = os.path.abspath(o.out or os.path.join(o.build, "ten_times"))
     os.makedirs(folder, exist_ok=True)
@@ -89,7 +92,7 @@ def main():
     seconds = collections.Counter()
     begin = time.monotonic()
     for run in range(1, o.times + 1):
-        told = run_once(o.build, tests, os.path.join(folder, f"run.{run}.xml"))
+        told = run_once(o.build, tests, os.path.join(folder, f"run.{run}.xml"), o.jobs)
         for test, (outcome, took, output) in told.items():
             if test not in counts and outcome != "passed":      # a fixture of theirs
                 counts[test] = collections.Counter()
