@@ -98,10 +98,9 @@ def every_stage(b, times=3):
 
 
 def counts(worker, server):
-    """Descriptors and threads when all is free; whoever asked for that has ended, too."""
+    """Descriptors and threads when all is free."""
     net.wait_for("everything to be free", lambda: is_free(worker, server), 20)
-    return net.wait_still("descriptors and threads", lambda: [
-        p.count(c) for p in (worker, server) for c in ("fd", "task")])
+    return net.resources(worker, server)
 
 
 def storm(b, at_once=24):

@@ -96,6 +96,13 @@ def wait_still(what, value, seconds=20.0, still=0.3):
     return last
 
 
+def resources(*processes):
+    """Descriptors and threads of each, once they stay as they are. Nothing is asked meanwhile: a
+    question is a thread and a descriptor itself."""
+    return wait_still("descriptors and threads", lambda: [
+        p.count(c) for p in processes for c in ("fd", "task")])
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -243,8 +243,7 @@ class Soak:
         for worker in self.server.prefill()["workers"]:
             net.check(worker["n_in_flight"] == 0 and worker["n_waiting"] == 0, f"{worker}")
         processes = [self.server] + [s.worker for s in self.sides]
-        net.wait_still("descriptors and threads", lambda: [
-            p.count(what) for p in processes for what in ("fd", "task")])
+        net.resources(*processes)
         return [{"fd": p.count("fd"), "threads": p.count("task"), "rss": p.rss_kib(),
                  "pid": p.child.pid, "snapshots": self.snapshots_kib(p)} for p in processes]
 

@@ -379,9 +379,9 @@ def clients_that_leave(b, times=40):
                      w["kv_pages_cached"])(worker.status()))
         net.wait_for("the server's pages to be free", lambda: server.metric("baton_kv_pages_used")
                      == server.metric("baton_kv_pages_cached"))
-        return [p.count(c) for p in (worker, server) for c in ("fd", "task")]
+        return net.resources(worker, server)
 
-    before = net.wait_still("descriptors and threads", counts)
+    before = counts()
     for i in range(times):
         leave_early(server, b.prompt(), span * 1.2 * i / times)
         if i % 10 == 0:
