@@ -41,6 +41,12 @@ typedef struct {
     bool    dropped;                    /* its drop was called; skip it */
 } bt_link_slot;
 
+/* A stream that is being dropped; lives on the stack of the thread that does it. */
+typedef struct bt_link_dropping {
+    uint32_t stream;
+    struct bt_link_dropping *next;
+} bt_link_dropping;
+
 /* A callback that is running now; lives on the stack of the thread that runs it. */
 typedef struct bt_link_callback {
     uint32_t  stream;
@@ -80,6 +86,7 @@ struct bt_link {
     uint32_t      slot_first, n_slots;
     uint64_t      bulk_bytes;
     bt_link_callback *callbacks;
+    bt_link_dropping *dropping;
     bt_link_waiter   *waiters;
 
     bool         pong_due;

@@ -2,7 +2,8 @@
  *
  * A ring of descriptors. Dropping a stream marks its slots and calls their `drop`; the writer skips
  * them. Whoever runs a callback is on a list meanwhile, so that bt_link_drop_stream() can wait
- * until nobody reads the stream's pages any more.
+ * until nobody reads the stream's pages any more. Streams that are being dropped are on a list as
+ * well: of those the writer drops what it meets, since no frame behind a gone one may be sent.
  */
 #include "link/private.h"
 
@@ -136,13 +137,43 @@ static void pop_locked(bt_link *l)
     l->n_slots--;
 }
 
+static bool is_dropping_locked(const bt_link *l, uint32_t stream)
+{
+    for (const bt_link_dropping *d = l->dropping; d != NULL; d = d->next) {
+        if (d->stream == stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* With the lock held, which is given up while `drop` runs. */
+static void drop_one_locked(bt_link *l, bt_link_slot *slot)
+{
+    bt_bulk bulk = slot->bulk;
+    bt_link_callback running;
+
+    slot->dropped = true;
+    l->bulk_bytes -= weight(&bulk);
+    callback_begin_locked(l, &running, bulk.stream);
+    if (bulk.drop != NULL) {
+        pthread_mutex_unlock(&l->lock);
+        bulk.drop(bulk.context);
+        pthread_mutex_lock(&l->lock);
+    }
+    callback_end_locked(l, &running);
+}
+
 bool bt_link_bulk_begin(bt_link *l, size_t room, bt_bulk *ret_bulk, bt_link_callback *running)
 {
     bool found = false;
 
     pthread_mutex_lock(&l->lock);
     while (l->n_slots > 0 && !l->closed) {
-        bt_link_slot *slot = slot_at(l, 0);
+        bt_link_slot *slot = slot_at(l, 0);     /* nobody else moves the ring's beginning */
+        if (!slot->dropped && is_dropping_locked(l, slot->bulk.stream)) {
+            drop_one_locked(l, slot);
+        }
         if (!slot->dropped) {
             if (weight(&slot->bulk) <= room) {
                 *ret_bulk = slot->bulk;
@@ -168,23 +199,6 @@ void bt_link_bulk_end(bt_link *l, bt_link_callback *running)
 }
 
 /* ---- dropping ---- */
-
-/* With the lock held, which is given up while `drop` runs. */
-static void drop_one_locked(bt_link *l, bt_link_slot *slot)
-{
-    bt_bulk bulk = slot->bulk;
-    bt_link_callback running;
-
-    slot->dropped = true;
-    l->bulk_bytes -= weight(&bulk);
-    callback_begin_locked(l, &running, bulk.stream);
-    if (bulk.drop != NULL) {
-        pthread_mutex_unlock(&l->lock);
-        bulk.drop(bulk.context);
-        pthread_mutex_lock(&l->lock);
-    }
-    callback_end_locked(l, &running);
-}
 
 /* The writer's last act, when no more can be added. */
 void bt_link_bulk_drop_all(bt_link *l)
@@ -212,7 +226,11 @@ static bool others_run_locked(const bt_link *l, uint32_t stream)
 
 void bt_link_drop_stream(bt_link *l, uint32_t stream)
 {
+    bt_link_dropping mine = {.stream = stream};
+
     pthread_mutex_lock(&l->lock);
+    mine.next = l->dropping;
+    l->dropping = &mine;
     for (bt_link_waiter *w = l->waiters; w != NULL; w = w->next) {
         if (w->bulk->stream == stream) {
             w->dropped = true;
@@ -228,6 +246,11 @@ void bt_link_drop_stream(bt_link *l, uint32_t stream)
             i++;
         }
     }
+    bt_link_dropping **at = &l->dropping;
+    while (*at != &mine) {
+        at = &(*at)->next;
+    }
+    *at = mine.next;
     wake_senders_locked(l);
     while (others_run_locked(l, stream)) {
         pthread_cond_wait(&l->changed, &l->lock);
