@@ -39,7 +39,7 @@ def engine(baton, path, tokens, *options):
     """Logits [positions, vocabulary], or None when the machine does not have the tier."""
     run = subprocess.run([baton, "logits", "-m", str(path), "--all", *options, "--tokens",
                           ",".join(map(str, tokens))], capture_output=True, text=True)
-    if run.returncode != 0 and "does not have it" in run.stderr:
+    if run.returncode != 0 and "does not have" in run.stderr:
         return None
     if run.returncode != 0:
         sys.exit(f"baton logits {' '.join(options)}: {run.stderr.strip()}")
