@@ -69,7 +69,9 @@ static void wait_while(bt_team *team, atomic_uint *word, unsigned old)
 
 static void change(bt_team *team, atomic_uint *word, unsigned value)
 {
-    atomic_store(word, value);
+    /* An exchange, not a store: the language orders either before the load below, but QEMU 7.2 (on
+     * x86-64) lets aarch64's load-acquire overtake its store-release, and a sleeper was missed. */
+    (void)atomic_exchange(word, value);
     if (atomic_load(&team->sleepers) != 0) {
         pthread_mutex_lock(&team->lock);
         pthread_cond_broadcast(&team->wake);
