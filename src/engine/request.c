@@ -236,8 +236,9 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
     /* Those that will find a free sequence as soon as the engine looks do not wait. */
     const uint32_t n_waiting = e->n_queued > e->n_free ? e->n_queued - e->n_free : 0;
     const uint64_t line_max = (uint64_t)LINE_PARTS * e->options.queue_max + e->options.n_parallel;
-    const bool full = (e->n_queued >= e->n_free && n_waiting >= e->options.queue_max) ||
-                      e->n_in_line >= line_max;
+    const uint32_t n_in_line = e->n_in_line;
+    const bool crowd = n_in_line >= line_max;
+    const bool full = crowd || (e->n_queued >= e->n_free && n_waiting >= e->options.queue_max);
     if (!closing && !full) {
         r->submit_ms = bt_clock_ms();
         *e->inbox_end = r;
@@ -253,8 +254,9 @@ static bt_status post(bt_engine *e, bt_request *r, bt_error *err)
         return bt_fail(err, BT_E_CLOSED, "the engine is shutting down");
     }
     if (full) {
-        return bt_fail(err, BT_E_FULL, "%u requests are waiting already, the most that may; try "
-                       "again later", n_waiting);
+        return bt_fail(err, BT_E_FULL, "%u requests are waiting already, %sthe most that may; try "
+                       "again later", crowd ? n_in_line : n_waiting,
+                       crowd ? "with those that were cancelled meanwhile " : "");
     }
     return BT_OK;
 }
@@ -306,8 +308,9 @@ void bt_request_cancel(bt_request *r)
         BT_ASSERT(e->n_queued > 0);
         e->n_queued--;
     }
+    e->woken = true;
+    pthread_cond_signal(&e->mail);
     pthread_mutex_unlock(&e->mail_lock);
-    bt_engine_wake(e);
 }
 
 void bt_request_release(bt_request *r)

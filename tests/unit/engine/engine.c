@@ -435,6 +435,39 @@ static void a_full_queue_says_so_and_drains(void **state)
     fake_close(f);
 }
 
+/* While a step runs, those who were cancelled are still in the line: they take nobody's place, but
+ * there is an end to them. */
+static void who_left_takes_no_place_in_the_line(void **state)
+{
+    (void)state;
+    bt_engine_options options = fake_options();
+    options.n_parallel = 1;
+    options.queue_max = 2;
+    fixture *f = fake_open(&options);
+    atomic_store(&f->device.us_per_step, 500000);
+    const uint32_t tokens[] = { 5, 6, 7 };
+    const bt_request_options o = fake_request(tokens, 3, 3);
+    bt_request *running = fake_submit(f->engine, &o);
+    fake_wait_for(running, BT_EVENT_TOKEN);
+    bt_clock_sleep_ms(50);                      /* the next step is under way */
+    bt_request *waiting = fake_submit(f->engine, &o);
+    for (int i = 0; i < 8; i++) {
+        bt_request_release(fake_submit(f->engine, &o));
+    }
+    refuse(f->engine, &o, BT_E_FULL, "9 requests are waiting already, with those that were");
+    atomic_store(&f->device.us_per_step, 0);
+    fake_result got;
+    fake_finish(running, &got);
+    fake_finish(waiting, &got);
+    assert_int_equal(got.finish, BT_FINISH_LENGTH);
+    bt_request_release(running);
+    bt_request_release(waiting);
+    const bt_engine_stats stats = fake_stats_idle(f->engine);
+    assert_int_equal(stats.n_cancelled, 8);
+    assert_int_equal(stats.n_requests, 10);
+    fake_close(f);
+}
+
 /* ---- cancelling ---- */
 
 static void cancel_ends_at_any_stage(void **state)
@@ -524,7 +557,7 @@ static void waiting_without_news_says_again(void **state)
     fixture *f = *state;
     uint32_t tokens[8];
     fake_prompt(17, 8, tokens);
-    atomic_store(&f->device.us_per_step, 200000);
+    atomic_store(&f->device.us_per_step, 500000);
     const bt_request_options o = fake_request(tokens, 8, 1);
     bt_request *r = fake_submit(f->engine, &o);
     fake_wait_for(r, BT_EVENT_BEGIN);
@@ -829,6 +862,7 @@ int main(void)
         IN_DEFAULT(what_cannot_run_is_refused_with_its_numbers),
         cmocka_unit_test(bad_engines_are_refused),
         cmocka_unit_test(a_full_queue_says_so_and_drains),
+        cmocka_unit_test(who_left_takes_no_place_in_the_line),
         cmocka_unit_test(cancel_ends_at_any_stage),
         cmocka_unit_test(release_without_reading_frees_everything),
         cmocka_unit_test(the_end_of_the_engine_ends_all_requests),
