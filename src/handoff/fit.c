@@ -1,9 +1,9 @@
 /* handoff/fit.c - costs from samples (router.h).
  *
  * Weighted least squares over ms per unit of n, so that a long prompt does not outweigh what short
- * ones tell of fixed costs; coefficients are held at or above 0. Samples of about one
- * size cannot tell the three apart, and noise would decide: work is mainly per unit until samples
- * of several sizes say otherwise, which a ridge on the two other terms sees to.
+ * ones tell of fixed costs; coefficients are held at or above 0. Samples of about one size cannot
+ * tell the three apart, and noise would decide: work is mainly per unit until samples of several
+ * sizes say otherwise, which a ridge on the two other terms sees to.
  */
 #include <math.h>
 

@@ -49,11 +49,17 @@ static uint64_t aligned(uint64_t size)
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Of one layer in a slot, padded. */
+static uint64_t layer_room(const bt_state_layer *y)
+{
+    return aligned(conv_bytes(y)) + aligned(delta_bytes(y));
+}
+
 uint64_t bt_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n_layers; i++) {
-        sum += aligned(conv_bytes(&layers[i])) + aligned(delta_bytes(&layers[i]));
+        sum += layer_room(&layers[i]);
     }
     return sum;
 }
@@ -71,7 +77,7 @@ static bt_status lay_out(bt_state_pool *p, const bt_state_pool_options *o, bt_er
         *y = o->layers[i];
         y->conv_offset = l->slot_bytes;
         y->delta_offset = y->conv_offset + aligned(conv_bytes(y));
-        l->slot_bytes = y->delta_offset + aligned(delta_bytes(y));
+        l->slot_bytes += layer_room(y);
         p->state_bytes += conv_bytes(y) + delta_bytes(y);
     }
     BT_ASSERT(l->slot_bytes > 0);

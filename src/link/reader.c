@@ -21,8 +21,8 @@ enum {
     SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,
     STRANGER_BODY_BYTES_MAX = 32 << 10, /* the largest HELLO: three texts, 13 KiB */
     TIMED_BYTES_MIN = 64 << 10,         /* fewer are there at once, or tell more of the clock */
-    TIMED_MS_MIN = 1,                   /* of all that make a sample: ten times what threads are
-                                           usually late */
+    TIMED_MS_MIN = 1,                   /* of all that make a sample: a thread that is late by a
+                                           tenth of it is wrong by a tenth */
     FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
 };
 
