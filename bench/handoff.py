@@ -403,7 +403,7 @@ def finish(found, o):
 
 def shaped_links(o, found):
     """All parts in turn; what fails leaves the others worth having."""
-    many_rows = shaped.make_model(net._folder)      # gone at the end
+    many_rows = shaped.make_model(net.FOLDER)      # gone at the end
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     real = net.find_models(str(cache / "baton"), net.REAL[:1])
     dense = o.model or next(iter(real.values()), many_rows)
@@ -414,7 +414,7 @@ def shaped_links(o, found):
         pass
     parts = {
         "table": lambda r: table(r, o, "dense", dense, o.rate),
-        "hybrid": lambda r: table(r, o, "hybrid", shaped.make_model(net._folder, "many-states"),
+        "hybrid": lambda r: table(r, o, "hybrid", shaped.make_model(net.FOLDER, "many-states"),
                                   shaped.RATE),
         "goodput": lambda r: goodput(r, o, many_rows),
         "cpu": lambda r: cpu(r, o, many_rows),

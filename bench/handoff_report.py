@@ -46,7 +46,8 @@ def verdict_lines(rows):
                                   [r for r in push if r["ratio"] > 1])):
         good = [r for r in chosen if r["over_floor"] <= limit]
         if chosen:
-            best, *_, worst = sorted(chosen, key=lambda r: r["over_floor"]) * 2
+            best = min(chosen, key=lambda r: r["over_floor"])
+            worst = max(chosen, key=lambda r: r["over_floor"])
             yield f"- {words}: {len(good)} of {len(chosen)} cells, from " \
                   f"{signed(best['over_floor'])} to {signed(worst['over_floor'])} of the floor; " \
                   f"the latest is {worst['model']}, {worst['tokens']} tokens, r " \

@@ -173,7 +173,7 @@ def flips(o):
 
 def flips_of_tls(o):
     """Bytes behind the handshake (some 500), in either direction, that a calm exchange has too."""
-    path = os.path.join(net._folder, "corruption-key")
+    path = os.path.join(net.FOLDER, "corruption-key")
     with open(path, "wb") as f:
         f.write(os.urandom(32))
     os.chmod(path, 0o600)

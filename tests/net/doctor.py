@@ -101,11 +101,11 @@ def text(o, closed, worker, models):
 
 def key_files(doctor, address, reached):
     """What is wrong with the file alone, whether or not anybody listens."""
-    short = os.path.join(net._folder, "doctor-short")
+    short = os.path.join(net.FOLDER, "doctor-short")
     with open(short, "wb") as f:
         f.write(b"short\n")
     os.chmod(short, 0o600)
-    for path, text in ((net._folder + "/nowhere", "No such file"), (net._folder, "directory"),
+    for path, text in ((net.FOLDER + "/nowhere", "No such file"), (net.FOLDER, "directory"),
                        (short, "5 bytes, at least 16"), ("/dev/zero", "more than 4096 bytes")):
         told, _ = doctor.expect(address, "key", "problem", text, "--key-file", path, command=path)
         names = [f["name"] for f in told["findings"]]
@@ -115,7 +115,7 @@ def key_files(doctor, address, reached):
 
 def keys(o, models):
     doctor = Doctor(o.baton)
-    folder = net._folder
+    folder = net.FOLDER
     paths = {}
     for name, byte in (("doctor-right", b"a"), ("doctor-wrong", b"b")):
         paths[name] = os.path.join(folder, name)
@@ -156,7 +156,7 @@ def others(o, models):
     """Who listens there and is no worker, or one that hangs, or one that has no place left."""
     doctor = Doctor(o.baton)
     server = net.Server(o.baton, models["tiny-llama"], "-c", 512)
-    key = os.path.join(net._folder, "doctor-right")
+    key = os.path.join(net.FOLDER, "doctor-right")
     for options in ((), ("--key-file", key)):
         doctor.expect(server.address, "answer", "problem", "an HTTP server answers there", *options,
                       command="baton doctor 127.0.0.1:7070")

@@ -31,7 +31,7 @@ HYBRIDS = ["hf-qwen35", "hf-qwen35-r3-i2", "hf-qwen35moe", "hf-qwen3next"]
 REAL = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"]
 
 _children = []
-_folder = tempfile.mkdtemp(prefix="baton-net-")
+FOLDER = tempfile.mkdtemp(prefix="baton-net-")       # of this run; gone at its end
 
 
 @atexit.register
@@ -39,9 +39,9 @@ def _clean_up():
     for child in _children:
         child.end(hard=True)
     if not os.environ.get("BATON_NET_KEEP"):
-        for name in os.listdir(_folder):
-            os.unlink(os.path.join(_folder, name))
-        os.rmdir(_folder)
+        for name in os.listdir(FOLDER):
+            os.unlink(os.path.join(FOLDER, name))
+        os.rmdir(FOLDER)
 
 
 class Failed(Exception):
@@ -116,7 +116,7 @@ class Process:
 
     def __init__(self, baton, verb, options, within=None, cpu=None):
         """within: a side of a rig (rig.py) to run in; cpu: the only core that it may use."""
-        self.log = os.path.join(_folder, f"{verb}-{len(_children)}.log")
+        self.log = os.path.join(FOLDER, f"{verb}-{len(_children)}.log")
         self.out = open(self.log, "ab")
         self.within = within
         self.command = [baton, verb, *map(str, options)]

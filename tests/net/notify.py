@@ -90,7 +90,7 @@ def while_loading(baton, model, verb, *options):
     may be over first; once in twenty it has to be caught."""
     caught = False
     for i in range(20):
-        name = os.path.join(net._folder, f"notify-loading-{verb}-{i}")
+        name = os.path.join(net.FOLDER, f"notify-loading-{verb}-{i}")
         manager = Manager(name)
         environment = dict(os.environ, NOTIFY_SOCKET=name)
         child = subprocess.Popen([baton, verb, "-m", model, "-t", "1", *options],
@@ -117,7 +117,7 @@ def while_loading(baton, model, verb, *options):
 
 def names(kind):
     """A path, and where there is such a thing an abstract name."""
-    yield os.path.join(net._folder, "notify-" + kind)
+    yield os.path.join(net.FOLDER, "notify-" + kind)
     if sys.platform == "linux":
         yield f"@baton-test-{kind}-{os.getpid()}"
 

@@ -247,7 +247,7 @@ def keys(b):
     """With a key: no key, another key, bytes that are no TLS, a greeting that stops in the middle."""
     paths = []
     for name in "right", "wrong":
-        paths.append(os.path.join(net._folder, "security-" + name))
+        paths.append(os.path.join(net.FOLDER, "security-" + name))
         with open(paths[-1], "wb") as f:
             f.write(name.encode() * 8)
         os.chmod(paths[-1], 0o600)
@@ -289,7 +289,7 @@ def cached(worker, n):
 def tenants(b):
     """What one server, or one API key of a server, has asked is not found by another's question:
     nothing about it shows in what is cached, nor in the time that depends on it."""
-    keys = os.path.join(net._folder, "security-api-keys")
+    keys = os.path.join(net.FOLDER, "security-api-keys")
     with open(keys, "w") as f:
         f.write("alpha\nbeta\n")
     os.chmod(keys, 0o600)

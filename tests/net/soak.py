@@ -282,7 +282,7 @@ class Soak:
 
 
 def make_key():
-    path = os.path.join(net._folder, "soak-key")
+    path = os.path.join(net.FOLDER, "soak-key")
     with open(path, "wb") as f:
         f.write(os.urandom(32))
     os.chmod(path, 0o600)

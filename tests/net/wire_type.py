@@ -67,7 +67,7 @@ def half_the_bytes(r, o):
 
 def declared(r, o):
     """tiny-llama's rows have 64 values; those of a variant 24, which no block of q8_0 fits."""
-    baton, odd = o.baton, os.path.join(net._folder, "odd-rows.gguf")
+    baton, odd = o.baton, os.path.join(net.FOLDER, "odd-rows.gguf")
     subprocess.run([sys.executable, shaped.MKMODEL, "tiny-llama", odd, "--head-dim", "12"],
                    check=True, capture_output=True)
     done = subprocess.run([baton, "serve", "-m", odd, "--port", "0", "--prefill-device",
