@@ -46,11 +46,11 @@ def main():
     print("/* Written by tools/mkunicode.py from the character data of Unicode 15.1; do not edit. */")
     print('#include "text/unicode.h"\n')
     print("/* Each run of equal kinds: first code point << 4 | kind. */")
-    print("const uint32_t bt_unicode_runs[] = {")
+    print("const uint32_t bt_text_unicode_runs[] = {")
     for at in range(0, len(runs), 9):
         print("    " + ", ".join(f"{run:#08x}" for run in runs[at:at + 9]) + ",")
     print("};")
-    print("const size_t bt_unicode_run_count = BT_LEN(bt_unicode_runs);")
+    print("const size_t bt_text_unicode_run_count = BT_LEN(bt_text_unicode_runs);")
 
 
 main()

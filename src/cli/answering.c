@@ -95,12 +95,12 @@ static bool choose_policy(const char *name, bt_prefill_policy *ret_policy)
 
 static bool choose_rows(const bt_answering_options *o, bt_answering *a)
 {
-    if (!bt_rows_codec_parse(o->wire_type, &a->codec)) {
+    if (!bt_handoff_codec_codec_parse(o->wire_type, &a->codec)) {
         bt_cli_usage_error("%s is '%.60s', but must be stored, f16 or q8_0",
                            bt_cli_set_by("--prefill-wire-type"), o->wire_type);
         return false;
     }
-    if (!bt_rows_order_parse(o->handoff, &a->order)) {
+    if (!bt_handoff_codec_order_parse(o->handoff, &a->order)) {
         bt_cli_usage_error("%s is '%.60s', but must be push, layers, chunks, taper or bulk",
                            bt_cli_set_by("--handoff"), o->handoff);
         return false;
@@ -115,7 +115,7 @@ static bool check_workers(const char *workers)
     if (!workers) {
         return true;
     }
-    bt_status s = bt_prefill_check_workers(workers, &n, &err);
+    bt_status s = bt_handoff_client_check_workers(workers, &n, &err);
     if (s == BT_OK && n == 0) {
         s = bt_fail(&err, BT_E_BADINPUT, "no worker in '%s'", workers);
     }
@@ -192,11 +192,12 @@ static bt_status open_workers(const bt_answering_options *o, const bt_answering_
         .min_tokens = a->min_tokens, .n_prefill = o->n_prefill,
         .n_prefill_chunk = o->n_prefill_chunk, .codec = a->codec, .order = a->order,
         .trace_file = o->trace_file,
-        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .numerics = o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()),
         .link = { .key_file = o->key_file,
                   .buffer_bytes = (uint32_t)o->link_buffer },
     };
-    return prefill.addresses ? bt_prefill_open(&prefill, a->engine, &a->prefill, err) : BT_OK;
+    return prefill.addresses ? bt_handoff_client_open(&prefill, a->engine, &a->prefill, err)
+                             : BT_OK;
 }
 
 bool bt_answering_open(const bt_answering_options *o, const bt_answering_how *how, bt_answering *a)
@@ -214,8 +215,8 @@ bool bt_answering_open(const bt_answering_options *o, const bt_answering_how *ho
 
 void bt_answering_close(bt_answering *a)
 {
-    bt_prefill_stop(a->prefill);
+    bt_handoff_client_stop(a->prefill);
     bt_engine_destroy(a->engine);
-    bt_prefill_close(a->prefill);
+    bt_handoff_client_close(a->prefill);
     bt_setup_close(&a->setup);
 }

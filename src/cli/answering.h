@@ -26,7 +26,7 @@ typedef struct {
     .n_batch = 2048, .chunk = 512, .snapshot_every = BT_SNAPSHOT_EVERY,                           \
     .snapshot_bytes = BT_SNAPSHOT_BYTES, .type_k = "f16", .type_v = "f16", .min_tokens = "auto",  \
     .policy = "fallback", .wire_type = "stored", .handoff = "push", .seed = -1,                   \
-    /* As bt_sampler_defaults(), which a constant cannot call. */                                 \
+    /* As bt_sample_defaults(), which a constant cannot call. */                                 \
     .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,       \
                   .min_p = 0.05f, .penalty_last_n = 64, .penalty_repeat = 1.0f }
 

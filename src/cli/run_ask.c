@@ -12,13 +12,13 @@ enum { POLL_MS = 50, PATIENCE_MS = 2000 };
 void bt_run_answer_init(bt_run_answer *a)
 {
     *a = (bt_run_answer){ .finish = BT_FINISH_NONE };
-    bt_tokens_init(&a->tokens);
+    bt_text_tokens_init(&a->tokens);
     bt_buf_init(&a->text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
 }
 
 void bt_run_answer_done(bt_run_answer *a)
 {
-    bt_tokens_done(&a->tokens);
+    bt_text_tokens_done(&a->tokens);
     bt_buf_done(&a->text);
 }
 
@@ -55,7 +55,7 @@ static bt_request_options request_of(const bt_run_session *s, const bt_tokens *p
                                      const bt_stop *stop)
 {
     const bt_run_verb_options *o = s->o;
-    bt_request_options r = bt_request_defaults();
+    bt_request_options r = bt_engine_request_defaults();
     r.tokens = prompt->ids;
     r.n_tokens = prompt->count < UINT32_MAX ? (uint32_t)prompt->count : UINT32_MAX;
     r.n_predict = o->n_predict < 0 ? UINT32_MAX : (uint32_t)o->n_predict;
@@ -79,7 +79,7 @@ static void say_progress(const bt_event *event, size_t n_prompt, double since_ms
 
 static void take_event(const bt_event *event, bool stream, bt_run_answer *a)
 {
-    if (event->kind == BT_EVENT_TOKEN && bt_tokens_push(&a->tokens, event->token) != BT_OK) {
+    if (event->kind == BT_EVENT_TOKEN && bt_text_tokens_push(&a->tokens, event->token) != BT_OK) {
         a->status = BT_E_NOMEM;
     }
     bt_buf_put(&a->text, event->text, event->text_size);
@@ -107,13 +107,13 @@ bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_
         snprintf(a->message, sizeof a->message, "%s", err.text);
         return false;
     }
-    a->seed = bt_request_seed(r);
+    a->seed = bt_engine_request_seed(r);
     bt_event event = { .kind = BT_EVENT_BEGIN };
     while (event.kind != BT_EVENT_END) {
         if (bt_run_take_interrupt()) {
-            bt_request_cancel(r);
+            bt_engine_request_cancel(r);
         }
-        if (bt_request_wait(r, POLL_MS, &event) != BT_OK) {
+        if (bt_engine_request_wait(r, POLL_MS, &event) != BT_OK) {
             continue;
         }
         if (event.kind == BT_EVENT_PROGRESS) {
@@ -124,8 +124,8 @@ bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_
         }
         take_event(&event, stream, a);
     }
-    bt_request_stats_get(r, &a->stats);
-    bt_request_release(r);
+    bt_engine_request_stats_get(r, &a->stats);
+    bt_engine_request_release(r);
     if (bt_buf_status(&a->text) != BT_OK) {
         a->status = bt_buf_status(&a->text);
     }

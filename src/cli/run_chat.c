@@ -60,8 +60,8 @@ static void forget_all(history *h)
 static bool open_format(bt_run_session *s)
 {
     bt_error err = { 0 };
-    if (!s->chat && bt_chat_format_create(s->with.setup.file, s->with.setup.tokenizer,
-                                          s->o->chat_template, &s->chat, &err) != BT_OK) {
+    if (!s->chat && bt_text_chat_format_create(s->with.setup.file, s->with.setup.tokenizer,
+                                               s->o->chat_template, &s->chat, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -71,7 +71,7 @@ static bool open_format(bt_run_session *s)
 /* A template may write BOS itself where the tokenizer adds one too: one is enough. */
 static void drop_double_bos(const bt_tokenizer *t, bt_tokens *tokens)
 {
-    const uint32_t bos = bt_tokenizer_bos(t);
+    const uint32_t bos = bt_text_tokenizer_bos(t);
     if (bos != BT_TOKEN_NONE && tokens->count >= 2 && tokens->ids[0] == bos &&
         tokens->ids[1] == bos) {
         tokens->count--;
@@ -87,13 +87,13 @@ bool bt_run_render(bt_run_session *s, const bt_chat_message *messages, size_t n,
     const bt_chat_options o = { .add_generation_prompt = true };
     bt_error err = { 0 };
     bt_chat_prompt prompt;
-    bt_chat_prompt_init(&prompt);
-    bt_status status = bt_chat_render(s->chat, messages, n, &o, &prompt, &err);
+    bt_text_chat_prompt_init(&prompt);
+    bt_status status = bt_text_chat_render(s->chat, messages, n, &o, &prompt, &err);
     if (status == BT_OK) {
-        status = bt_tokenizer_encode_spans(s->with.setup.tokenizer, prompt.spans,
-                                           prompt.n_spans, true, to, &err);
+        status = bt_text_tokenizer_encode_spans(s->with.setup.tokenizer, prompt.spans,
+                                                prompt.n_spans, true, to, &err);
     }
-    bt_chat_prompt_done(&prompt);
+    bt_text_chat_prompt_done(&prompt);
     if (status != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
@@ -149,7 +149,7 @@ static void take_turn(bt_run_session *s, history *h)
 {
     bt_tokens prompt;
     bt_run_answer a;
-    bt_tokens_init(&prompt);
+    bt_text_tokens_init(&prompt);
     bt_run_answer_init(&a);
     bool answered = bt_run_render(s, h->messages, h->n, &prompt);
     if (answered && !bt_run_ask(s, &prompt, true, &a)) {
@@ -177,7 +177,7 @@ static void take_turn(bt_run_session *s, history *h)
         forget_last(h);                /* the question: it may be asked again */
     }
     bt_run_answer_done(&a);
-    bt_tokens_done(&prompt);
+    bt_text_tokens_done(&prompt);
 }
 
 static bool begin(bt_run_session *s, history *h)
@@ -221,7 +221,7 @@ int bt_run_chat(bt_run_session *s)
     bt_buf_init(&message, BT_MEM_cli, LINE_BYTES_MAX);
     if (show) {
         printf("%s, %s format, %u tokens of context. /help lists commands, Ctrl-D ends.\n",
-               bt_model_config_of(s->with.setup.model)->name, bt_chat_format_name(s->chat),
+               bt_model_config_of(s->with.setup.model)->name, bt_text_chat_format_name(s->chat),
                bt_engine_options_of(s->with.engine)->n_ctx);
     }
     for (bool more = true; more;) {

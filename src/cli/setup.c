@@ -80,13 +80,13 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
 
 static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_error *err)
 {
-    bt_device_cpu_options cpu = { .isa = bt_isa_detect(), .n_threads = o->n_threads,
+    bt_device_cpu_options cpu = { .isa = bt_cpu_isa_detect(), .n_threads = o->n_threads,
                                   .n_threads_batch = o->n_threads_batch,
                                   .no_repack = o->no_repack };
-    if (o->isa && (!bt_isa_parse(o->isa, &cpu.isa) || !bt_isa_supported(cpu.isa))) {
+    if (o->isa && (!bt_cpu_isa_parse(o->isa, &cpu.isa) || !bt_cpu_isa_supported(cpu.isa))) {
         bt_fail(err, BT_E_UNSUPPORTED, "%s is '%.60s', which this machine or build does not have; "
                 "the best here is %s", bt_cli_set_by("--isa"), o->isa,
-                bt_isa_name(bt_isa_detect()));
+                bt_cpu_isa_name(bt_cpu_isa_detect()));
         return false;
     }
     bt_device *device = NULL, *reference = NULL;
@@ -141,7 +141,7 @@ bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret
     }
     if (bt_gguf_open(s.path, &s.file, &err) != BT_OK || !open_device(o, &s.device, &err) ||
         bt_model_load(s.file, s.device, &s.model, &err) != BT_OK ||
-        (want_tokenizer && bt_tokenizer_create(s.file, &s.tokenizer, &err) != BT_OK)) {
+        (want_tokenizer && bt_text_tokenizer_create(s.file, &s.tokenizer, &err) != BT_OK)) {
         bt_cli_say_error("%s", err.text);
         bt_setup_close(&s);
         return false;
@@ -152,7 +152,7 @@ bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret
 
 void bt_setup_close(bt_setup *s)
 {
-    bt_tokenizer_destroy(s->tokenizer);
+    bt_text_tokenizer_destroy(s->tokenizer);
     bt_model_destroy(s->model);
     bt_device_close(s->device);
     bt_gguf_close(s->file);
@@ -161,7 +161,7 @@ void bt_setup_close(bt_setup *s)
 
 bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type)
 {
-    const bt_type_info *info = bt_type_find_name(name);
+    const bt_type_info *info = bt_quant_type_find_name(name);
     if (!info || !info->can_encode) {
         bt_cli_usage_error("%s is '%.60s', but a cache is f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 "
                            "or q4_0", bt_cli_set_by(option), name);

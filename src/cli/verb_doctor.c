@@ -88,11 +88,11 @@ static bool compare(const options *o, bt_type type_k, bt_type type_v, bt_checkup
 static bt_status measure_goodput(bt_visit *v, bt_checkup *c, bt_error *err)
 {
     double ms;
-    BT_TRY(bt_visit_probe(v, MIB, &ms, err));
-    BT_TRY(bt_visit_rest(v, REST_MS, err));
-    BT_TRY(bt_visit_probe(v, MIB, &c->rested_ms, err));
+    BT_TRY(bt_doctor_visit_probe(v, MIB, &ms, err));
+    BT_TRY(bt_doctor_visit_rest(v, REST_MS, err));
+    BT_TRY(bt_doctor_visit_probe(v, MIB, &c->rested_ms, err));
     for (int i = 0; i < 3; i++) {
-        BT_TRY(bt_visit_probe(v, MIB, &ms, err));
+        BT_TRY(bt_doctor_visit_probe(v, MIB, &ms, err));
         c->warm_ms = i == 0 || ms < c->warm_ms ? ms : c->warm_ms;
     }
     uint32_t n_mib = 4;
@@ -100,7 +100,7 @@ static bt_status measure_goodput(bt_visit *v, bt_checkup *c, bt_error *err)
         n_mib *= 2;
     }
     for (int i = 0; i < 2; i++) {
-        BT_TRY(bt_visit_probe(v, n_mib * MIB, &ms, err));
+        BT_TRY(bt_doctor_visit_probe(v, n_mib * MIB, &ms, err));
         c->large_ms = i == 0 || ms < c->large_ms ? ms : c->large_ms;
     }
     c->large_bytes = (double)n_mib * MIB;
@@ -111,13 +111,13 @@ static bt_status measure(bt_visit *v, bt_checkup *c, bt_error *err)
 {
     bt_status s = BT_OK;
     while (s == BT_OK && c->n_round_trips < N_ROUND_TRIPS) {
-        s = bt_visit_probe(v, 0, &c->round_trip_ms[c->n_round_trips], err);
+        s = bt_doctor_visit_probe(v, 0, &c->round_trip_ms[c->n_round_trips], err);
         c->n_round_trips += s == BT_OK;
     }
     if (s == BT_OK) {
         s = measure_goodput(v, c, err);
     }
-    bt_visit_socket_get(v, &c->socket);
+    bt_doctor_visit_socket_get(v, &c->socket);
     return s;
 }
 
@@ -130,11 +130,11 @@ static void look_who_else(const bt_link_options *link, bt_checkup *c)
     bt_error err;
     without.key_file = NULL;
     if (s == BT_E_AUTH && link->key_file) {
-        c->worker_keyless = bt_visit_open(c->address, &without, &v, &err) == BT_OK;
-        bt_visit_close(v);
+        c->worker_keyless = bt_doctor_visit_open(c->address, &without, &v, &err) == BT_OK;
+        bt_doctor_visit_close(v);
     }
     c->http = !c->worker_keyless && s != BT_E_REFUSED && s != BT_E_FULL && s != BT_E_NOMEM &&
-              bt_reach_speaks_http(c->address, HTTP_MS);
+              bt_doctor_reach_speaks_http(c->address, HTTP_MS);
 }
 
 static void visit(const options *o, bt_checkup *c)
@@ -142,16 +142,16 @@ static void visit(const options *o, bt_checkup *c)
     const bt_link_options link = { .key_file = o->key_file, .buffer_bytes = c->buffer_bytes,
                                    .connect_timeout_ms = o->timeout_ms };
     bt_visit *v = NULL;
-    if (bt_visit_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
+    if (bt_doctor_visit_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
         look_who_else(&link, c);
         return;
     }
     c->visit_error = (bt_error){ 0 };
-    c->facts = *bt_visit_facts_of(v);
+    c->facts = *bt_doctor_visit_facts_of(v);
     if (measure(v, c, &c->probe_error) == BT_OK) {
         c->probe_error = (bt_error){ 0 };
     }
-    bt_visit_close(v);
+    bt_doctor_visit_close(v);
 }
 
 /* Before the way to the worker, and whatever becomes of that. */
@@ -183,7 +183,8 @@ static bool look(const options *o, const char *address, const bt_link_address *a
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);
     c->port = a->port;
-    if (bt_reach_try(address, o->timeout_ms, c->reach, &c->n_reach, &c->name_error) == BT_OK) {
+    if (bt_doctor_reach_try(address, o->timeout_ms, c->reach, &c->n_reach, &c->name_error) ==
+        BT_OK) {
         c->name_error = (bt_error){ 0 };
     }
     bool reached = false;
@@ -196,7 +197,7 @@ static bool look(const options *o, const char *address, const bt_link_address *a
     visit(o, c);
     if (c->visit_error.status == BT_OK) {
         snprintf(c->numerics, sizeof c->numerics, "%s",
-                 o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()));
+                 o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()));
         return !o->setup.model || compare(o, type_k, type_v, c);
     }
     return true;
@@ -225,9 +226,10 @@ static void print_text(const bt_checkup *c, const bt_findings *f)
                    at->mends[j].command);
         }
     }
-    printf("%s: %s", c->address, !bt_findings_well(f) ? "not well"
-                                 : bt_checkup_full(c) ? "well, if your server is connected there"
-                                                      : "all is well");
+    printf("%s: %s", c->address,
+           !bt_doctor_findings_well(f) ? "not well"
+           : bt_doctor_checkup_full(c) ? "well, if your server is connected there"
+                                       : "all is well");
     print_count(": ", n[BT_FINDING_PROBLEM], "problem", "problems");
     print_count(n[BT_FINDING_PROBLEM] > 0 ? ", " : ", with ", n[BT_FINDING_ADVICE],
                 "piece of advice", "pieces of advice");
@@ -243,17 +245,17 @@ static json_t *finding_json(const bt_finding *at)
                                                "command", at->mends[j].command));
     }
     return json_pack("{s:s,s:s,s:s,s:o}", "name", at->name, "state",
-                     bt_finding_state_name(at->state), "text", at->text, "mend", mends);
+                     bt_doctor_finding_state_name(at->state), "text", at->text, "mend", mends);
 }
 
 static json_t *figures_json(const bt_checkup *c)
 {
-    const bt_spread s = bt_spread_of(c->round_trip_ms, c->n_round_trips);
+    const bt_spread s = bt_cost_spread_of(c->round_trip_ms, c->n_round_trips);
     return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:b}",
                      "round_trip_ms", s.median, "round_trip_ms_low", s.low,
                      "round_trip_ms_high", s.high, "mib_after_rest_ms", c->rested_ms,
                      "mib_ms", c->warm_ms, "probe_bytes", c->large_bytes,
-                     "goodput_bytes_per_second", bt_checkup_goodput(c),
+                     "goodput_bytes_per_second", bt_doctor_checkup_goodput(c),
                      "receive_buffer_bytes", (json_int_t)c->socket.receive_buffer,
                      "send_buffer_bytes", (json_int_t)c->facts.send_buffer,
                      "path_mtu", (int)c->socket.path_mtu,
@@ -270,12 +272,12 @@ static int print_json(const bt_checkup *c, const bt_findings *f)
     json_t *reach = json_array();
     for (uint32_t i = 0; i < c->n_reach; i++) {
         json_array_append_new(reach, json_pack("{s:s,s:s,s:f}", "address", c->reach[i].peer,
-                                               "kind", bt_reach_kind_name(c->reach[i].kind),
+                                               "kind", bt_doctor_reach_kind_name(c->reach[i].kind),
                                                "ms", c->reach[i].ms));
     }
     json_t *all = json_pack("{s:s,s:b,s:o,s:o,s:o}", "worker", c->address, "well",
-                            (int)bt_findings_well(f), "reach", reach, "figures", figures_json(c),
-                            "findings", list);
+                            (int)bt_doctor_findings_well(f), "reach", reach, "figures",
+                            figures_json(c), "findings", list);
     const bool told = all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(all);
     putchar('\n');
@@ -313,13 +315,13 @@ static int run(const void *given, int n_rest, char **rest)
     if (!look(o, rest[0], &a, type_k, type_v, &c)) {
         return 1;
     }
-    bt_advice_give(&c, &f);
+    bt_doctor_advice_give(&c, &f);
     if (!o->json) {
         print_text(&c, &f);
     } else if (print_json(&c, &f) != 0) {
         return 1;
     }
-    return bt_findings_well(&f) ? 0 : 1;
+    return bt_doctor_findings_well(&f) ? 0 : 1;
 }
 
 const bt_verb bt_verb_doctor = {

@@ -105,7 +105,7 @@ static void print_string(bt_gguf_string s, size_t n_max, bool json)
     size_t at = 0;
     putchar('"');
     for (size_t n = 0; at < s.size && n < n_max; n++) {
-        const bt_utf8_char c = bt_utf8_at(s.data + at, s.size - at);
+        const bt_utf8_char c = bt_text_utf8_at(s.data + at, s.size - at);
         if (c.kind == BT_UTF8_GOOD) {
             print_character(s.data + at, c);
         } else if (json) {
@@ -268,7 +268,7 @@ static void find_needs(const bt_gguf *file, const options *o, needs *ret)
     for (uint32_t i = 0; i < c.n_layers; i++) {
         bt_model_state_layer(&c, i, &layers[i]);
     }
-    ret->snapshot_bytes = bt_state_slot_bytes(layers, c.n_layers);
+    ret->snapshot_bytes = bt_kv_state_slot_bytes(layers, c.n_layers);
     ret->snapshot_limit = o->snapshot_bytes;
     ret->n_snapshots = ret->snapshot_bytes ? o->snapshot_bytes / ret->snapshot_bytes : 0;
     ret->n_snapshots = ret->n_snapshots < BT_SNAPSHOTS_MAX ? ret->n_snapshots : BT_SNAPSHOTS_MAX;
@@ -306,7 +306,7 @@ static void print_plain(bt_gguf_string key, int width)
 {
     int n = 0;
     for (size_t at = 0; at < key.size; n++) {
-        const bt_utf8_char c = bt_utf8_at(key.data + at, key.size - at);
+        const bt_utf8_char c = bt_text_utf8_at(key.data + at, key.size - at);
         if (c.kind == BT_UTF8_GOOD && !is_hidden(c.code)) {
             fwrite(key.data + at, 1, c.size, stdout);
         } else {
@@ -362,8 +362,8 @@ static void print_totals(const totals *t)
     for (uint32_t id = 0; id < BT_TYPE_ID_MAX; id++) {
         const total *one = &t->of_type[id];
         if (one->n_tensors > 0) {
-            printf("  %-8s %6" PRIu32 " tensor%-2s %8.2f bits per value  ", bt_type_find(id)->name,
-                   one->n_tensors, plural(one->n_tensors),
+            printf("  %-8s %6" PRIu32 " tensor%-2s %8.2f bits per value  ",
+                   bt_quant_type_find(id)->name, one->n_tensors, plural(one->n_tensors),
                    one->n_values ? 8.0 * (double)one->size_bytes / (double)one->n_values : 0.0);
             print_size(one->size_bytes);
             putchar('\n');
@@ -547,7 +547,7 @@ static void print_json(const bt_gguf *file, const options *o, const totals *t, c
     const char *comma = "";
     for (uint32_t id = 0; id < BT_TYPE_ID_MAX; id++) {
         if (t->of_type[id].n_tensors > 0) {
-            printf("%s\"%s\":{", comma, bt_type_find(id)->name);
+            printf("%s\"%s\":{", comma, bt_quant_type_find(id)->name);
             json_total(&t->of_type[id]);
             comma = ",";
         }

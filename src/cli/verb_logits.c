@@ -128,8 +128,8 @@ static bt_status open_state(job *j, bt_error *err)
         bt_model_state_layer(c, i, &layers[i]);
     }
     const bt_state_pool_options o = { .n_layers = c->n_layers, .layers = layers, .n_live = 1 };
-    BT_TRY(bt_state_pool_create(j->setup.device, &o, &j->states, err));
-    BT_TRY(bt_state_take(j->states, &j->state_slot));
+    BT_TRY(bt_kv_state_pool_create(j->setup.device, &o, &j->states, err));
+    BT_TRY(bt_kv_state_take(j->states, &j->state_slot));
     j->has_slot = true;
     return BT_OK;
 }
@@ -164,7 +164,7 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
         .row_sequence = j->row_sequence, .n_sequences = 1, .sequences = &sequence,
         .n_logit_rows = n_logit_rows, .logit_rows = j->logit_rows,
         .kv = bt_kv_pool_layout(j->pool),
-        .state = j->states ? bt_state_pool_layout(j->states) : NULL
+        .state = j->states ? bt_kv_state_pool_layout(j->states) : NULL
     };
     BT_TRY(bt_device_prepare(j->setup.device, tape, n, n_logit_rows, err));
     BT_TRY(bt_device_run(j->setup.device, tape, &step, err));
@@ -172,7 +172,7 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
         return BT_OK;
     }
     uint64_t stride;
-    const float *logits = bt_device_read_rows(j->setup.device, bt_tape_result(tape), &stride);
+    const float *logits = bt_device_read_rows(j->setup.device, bt_ops_tape_result(tape), &stride);
     const uint32_t n_vocab = bt_model_config_of(j->setup.model)->n_vocab;
     for (uint32_t i = 0; i < n_logit_rows; i++) {
         const uint32_t position = first + j->logit_rows[i];
@@ -208,9 +208,9 @@ static void release(job *j)
         bt_kv_page_unref(j->pool, j->pages[i]);
     }
     if (j->has_slot) {
-        bt_state_give(j->states, j->state_slot);
+        bt_kv_state_give(j->states, j->state_slot);
     }
-    bt_state_pool_destroy(j->states);
+    bt_kv_state_pool_destroy(j->states);
     bt_kv_pool_destroy(j->pool);
     bt_setup_close(&j->setup);
     bt_free(j->tokens);

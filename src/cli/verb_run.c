@@ -69,10 +69,10 @@ static const bt_option prompt_table[] = {
 static bool all_tried(const bt_prefill *p)
 {
     bt_prefill_status all;
-    bt_prefill_status_get(p, &all);
+    bt_handoff_client_status_get(p, &all);
     for (uint32_t i = 0; i < all.n_workers && all.n_ready == 0; i++) {
         bt_prefill_worker_status one;
-        if (bt_prefill_worker_status_get(p, i, &one) && one.reason[0] == '\0') {
+        if (bt_handoff_client_worker_status_get(p, i, &one) && one.reason[0] == '\0') {
             return false;
         }
     }
@@ -94,7 +94,7 @@ static bool open_session(bt_run_session *s)
 
 static void close_session(bt_run_session *s)
 {
-    bt_chat_format_destroy(s->chat);
+    bt_text_chat_format_destroy(s->chat);
     bt_answering_close(&s->with);
 }
 
@@ -138,7 +138,7 @@ static bool parse_tokens(const char *list, bt_tokens *to)
                                at);
             return false;
         }
-        if (bt_tokens_push(to, (uint32_t)v) != BT_OK) {
+        if (bt_text_tokens_push(to, (uint32_t)v) != BT_OK) {
             bt_cli_say_error("no memory for the prompt");
             return false;
         }
@@ -173,8 +173,8 @@ static bool make_prompt(bt_run_session *s, bt_tokens *to)
     } else if (ok) {
         const bt_encode_options how = { .add_special = true, .parse_special = true };
         bt_error err = { 0 };
-        ok = bt_tokenizer_encode(s->with.setup.tokenizer, bt_buf_text(&text), text.size, &how, to,
-                                 &err) == BT_OK;
+        ok = bt_text_tokenizer_encode(s->with.setup.tokenizer, bt_buf_text(&text), text.size, &how,
+                                      to, &err) == BT_OK;
         if (!ok) {
             bt_cli_say_error("%s", err.text);
         }
@@ -201,21 +201,21 @@ static bool print_json(const bt_run_answer *a)
     bt_buf text;
     bt_json_writer w;
     bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
-    bt_json_writer_init(&w, &text);
-    bt_json_open(&w, NULL, '{');
-    bt_json_open(&w, "tokens", '[');
+    bt_serve_json_writer_init(&w, &text);
+    bt_serve_json_open(&w, NULL, '{');
+    bt_serve_json_open(&w, "tokens", '[');
     for (size_t i = 0; i < a->tokens.count; i++) {
-        bt_json_natural(&w, NULL, a->tokens.ids[i]);
+        bt_serve_json_natural(&w, NULL, a->tokens.ids[i]);
     }
-    bt_json_close(&w, ']');
-    bt_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
-    bt_json_string(&w, "finish_reason", bt_shape_finish(a->finish));
-    bt_json_string(&w, "stopped_by", stopped_by(a->finish));
-    bt_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
-    bt_json_natural(&w, "seed", a->seed);
-    bt_shape_timings(&w, "timings", &a->stats);
-    bt_shape_prefill(&w, "prefill", &a->stats.prefill);
-    bt_json_close(&w, '}');
+    bt_serve_json_close(&w, ']');
+    bt_serve_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
+    bt_serve_json_string(&w, "finish_reason", bt_serve_shape_finish(a->finish));
+    bt_serve_json_string(&w, "stopped_by", stopped_by(a->finish));
+    bt_serve_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
+    bt_serve_json_natural(&w, "seed", a->seed);
+    bt_serve_shape_timings(&w, "timings", &a->stats);
+    bt_serve_shape_prefill(&w, "prefill", &a->stats.prefill);
+    bt_serve_json_close(&w, '}');
     const bool ok = bt_buf_status(&text) == BT_OK;
     if (ok) {
         puts(bt_buf_text(&text));
@@ -316,9 +316,9 @@ static int run(const void *given, int n_rest, char **rest)
         return code;
     }
     bt_tokens prompt;
-    bt_tokens_init(&prompt);
+    bt_text_tokens_init(&prompt);
     code = o.tokens && !parse_tokens(o.tokens, &prompt) ? 2 : run_session(&s, &prompt);
-    bt_tokens_done(&prompt);
+    bt_text_tokens_done(&prompt);
     return code;
 }
 

@@ -145,14 +145,15 @@ static bt_status open_worker(state *s, bt_error *err)
         return BT_OK;
     }
     const bt_worker_options worker = {
-        .listen = o->prefill_listen,
-        .n_prefill = o->common.n_parallel > 1 ? o->common.n_parallel / 2 : 1,
-        .numerics = o->common.setup.isa ? o->common.setup.isa : bt_isa_name(bt_isa_detect()),
-        .trace_file = s->with.prefill ? NULL : o->common.trace_file,   /* one writes it */
-        .link = { .key_file = o->common.key_file,
-                  .buffer_bytes = (uint32_t)o->common.link_buffer },
+            .listen = o->prefill_listen,
+            .n_prefill = o->common.n_parallel > 1 ? o->common.n_parallel / 2 : 1,
+            .numerics = o->common.setup.isa ? o->common.setup.isa
+                                            : bt_cpu_isa_name(bt_cpu_isa_detect()),
+            .trace_file = s->with.prefill ? NULL : o->common.trace_file, /* one writes it */
+            .link = {.key_file = o->common.key_file,
+                     .buffer_bytes = (uint32_t)o->common.link_buffer},
     };
-    return bt_worker_open(&worker, s->with.engine, &s->worker, err);
+    return bt_handoff_worker_open(&worker, s->with.engine, &s->worker, err);
 }
 
 /* What can be known to be wrong before anybody is told that this listens. */
@@ -166,7 +167,7 @@ static bool look(state *s)
     }
     s->file.path = o->workers_file;
     if (o->workers_file && (bt_workers_file_read(&s->file, s->listed, &err) != BT_OK ||
-                            bt_prefill_check_workers(s->listed, &n, &err) != BT_OK)) {
+                            bt_handoff_client_check_workers(s->listed, &n, &err) != BT_OK)) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -197,7 +198,7 @@ static void reread_workers(state *s)
     char listed[BT_WORKERS_FILE_BYTES_MAX + 1];
     bt_error err = { 0 };
     if (bt_workers_file_read(&s->file, listed, &err) != BT_OK ||
-        bt_prefill_set_workers(s->with.prefill, listed, &err) != BT_OK) {
+        bt_handoff_client_set_workers(s->with.prefill, listed, &err) != BT_OK) {
         bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
     } else {
         bt_log(BT_LOG_INFO, "workers read again from %s", s->file.path);
@@ -248,12 +249,12 @@ static void print_values(const state *s)
     printf("parallel %u, queue %u, batch %u, chunk %u, keys %s, chat format %s\n", e->n_parallel,
            o->queue_max, e->n_batch, e->n_prefill_chunk,
            o->api_keys || o->api_key_file ? "asked for" : "none",
-           s->chat ? bt_chat_format_name(s->chat) : "none");
+           s->chat ? bt_text_chat_format_name(s->chat) : "none");
     printf("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g\n",
            o->n_predict, (double)o->common.sampling.temperature, o->common.sampling.top_k,
            (double)o->common.sampling.top_p, (double)o->common.sampling.min_p);
     if (s->worker) {
-        printf("prefills for other servers on %s\n", bt_worker_address(s->worker));
+        printf("prefills for other servers on %s\n", bt_handoff_worker_address(s->worker));
     }
     if (s->with.prefill) {
         printf("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s\n",
@@ -275,9 +276,8 @@ static void *load(void *context)
         return NULL;
     }
     /* A model that cannot chat can still complete; the sentence is told to whoever chats. */
-    if (bt_chat_format_create(s->with.setup.file, s->with.setup.tokenizer, s->o->chat_template,
-                              &s->chat,
-                              &s->chat_error) != BT_OK) {
+    if (bt_text_chat_format_create(s->with.setup.file, s->with.setup.tokenizer, s->o->chat_template,
+                                   &s->chat, &s->chat_error) != BT_OK) {
         s->chat = NULL;
     }
     choose_alias(s);
@@ -287,15 +287,15 @@ static void *load(void *context)
         .config = bt_model_config_of(s->with.setup.model), .alias = s->alias,
         .model_path = s->with.setup.path, .file_type = file_type_name(s->with.setup.file),
     };
-    bt_server_set_ready(s->server, &serving);
+    bt_serve_set_ready(s->server, &serving);
     bt_news_tell(BT_NEWS_DONE);
     return NULL;
 }
 
 static void unload(state *s)
 {
-    bt_worker_close(s->worker);
-    bt_chat_format_destroy(s->chat);
+    bt_handoff_worker_close(s->worker);
+    bt_text_chat_format_destroy(s->chat);
     bt_answering_close(&s->with);
 }
 
@@ -305,8 +305,8 @@ static void *stop_server(void *context)
 {
     const state *s = context;
     const double until = bt_clock_ms() + s->o->grace_s * 1e3;
-    bt_server_stop(s->server, s->o->grace_s * 1000);
-    while (s->worker && bt_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
+    bt_serve_stop(s->server, s->o->grace_s * 1000);
+    while (s->worker && bt_handoff_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
         bt_clock_sleep_ms(10);
     }
     bt_news_tell(BT_NEWS_DONE);
@@ -318,17 +318,17 @@ static void stop(state *s)
 {
     pthread_t thread;
     bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in work");
-    if (s->worker && bt_worker_drain(s->worker, 0) != BT_OK) {
+    if (s->worker && bt_handoff_worker_drain(s->worker, 0) != BT_OK) {
         bt_log(BT_LOG_INFO, "prompts of other servers are in work");
     }
     printf("stopping: requests in work have %u s\n", s->o->grace_s);
     (void)fflush(stdout);
     if (pthread_create(&thread, NULL, stop_server, s) != 0) {
-        bt_server_stop(s->server, 0);
+        bt_serve_stop(s->server, 0);
         return;
     }
     if (bt_news_next(-1) == BT_NEWS_STOP) {
-        bt_server_hurry(s->server);
+        bt_serve_hurry(s->server);
     }
     pthread_join(thread, NULL);
 }
@@ -351,7 +351,7 @@ static void stop_while_loading(state *s)
     bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
     printf("stopping: the model was still being loaded\n");
     (void)fflush(stdout);
-    bt_server_stop(s->server, 0);
+    bt_serve_stop(s->server, 0);
     _exit(0);
 }
 
@@ -359,8 +359,8 @@ static void stop_while_loading(state *s)
 static void say_ready(const state *s, double begun_ms)
 {
     print_values(s);
-    bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_server_address(s->server));
-    printf("ready on http://%s after %.1f s\n", bt_server_address(s->server),
+    bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_serve_address(s->server));
+    printf("ready on http://%s after %.1f s\n", bt_serve_address(s->server),
            (bt_clock_ms() - begun_ms) / 1e3);
     (void)fflush(stdout);
 }
@@ -381,18 +381,19 @@ static int serve(state *s)
     if (!bt_news_open(false) || !look(s)) {
         return 1;
     }
-    if (bt_server_start(&server, &s->server, &err) != BT_OK) {
+    if (bt_serve_start(&server, &s->server, &err) != BT_OK) {
         return bt_cli_say_error("%s", err.text);
     }
-    printf("listening on http://%s\n", bt_server_address(s->server));
+    printf("listening on http://%s\n", bt_serve_address(s->server));
     (void)fflush(stdout);
-    if (!o->api_keys && !o->api_key_file && !bt_access_is_local(bt_server_address(s->server))) {
+    if (!o->api_keys && !o->api_key_file &&
+        !bt_serve_access_is_local(bt_serve_address(s->server))) {
         bt_log(BT_LOG_WARN, "anyone who reaches %s may use this server: give --api-key or "
-               "--api-key-file, or --host 127.0.0.1", bt_server_address(s->server));
+               "--api-key-file, or --host 127.0.0.1", bt_serve_address(s->server));
     }
     bt_cli_notify("STATUS=loading the model");
     if (pthread_create(&loader, NULL, load, s) != 0) {
-        bt_server_destroy(s->server);
+        bt_serve_destroy(s->server);
         return bt_cli_say_error("no thread to load the model");
     }
     const bt_news news = bt_news_next(-1);
@@ -406,10 +407,10 @@ static int serve(state *s)
         attend(s);
         stop(s);
     } else {
-        bt_server_stop(s->server, 0);
+        bt_serve_stop(s->server, 0);
     }
     unload(s);
-    bt_server_destroy(s->server);
+    bt_serve_destroy(s->server);
     return news == BT_NEWS_DONE ? 0 : 1;
 }
 

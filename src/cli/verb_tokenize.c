@@ -73,9 +73,9 @@ static void print_string(const char *text, size_t size)
 static void print_piece(const bt_tokenizer *t, uint32_t id)
 {
     size_t size;
-    const char *piece = bt_tokenizer_piece(t, id, true, &size);
+    const char *piece = bt_text_tokenizer_piece(t, id, true, &size);
     printf("{\"id\":%" PRIu32 ",\"piece\":", id);
-    if (bt_utf8_valid(piece, size)) {
+    if (bt_text_utf8_valid(piece, size)) {
         print_string(piece, size);
     } else {
         for (size_t i = 0; i < size; i++) {
@@ -110,18 +110,18 @@ static int tokenize(const bt_tokenizer *t, const options *o)
     bt_buf text;
     bt_tokens tokens;
     bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
-    bt_tokens_init(&tokens);
+    bt_text_tokens_init(&tokens);
     const bt_encode_options how = { .add_special = o->bos, .parse_special = o->special };
     int code = 1;
     if (!read_input(&text)) {
         /* It has said why. */
-    } else if (bt_tokenizer_encode(t, bt_buf_text(&text), text.size, &how, &tokens, &err) !=
+    } else if (bt_text_tokenizer_encode(t, bt_buf_text(&text), text.size, &how, &tokens, &err) !=
                BT_OK) {
         bt_cli_say_error("%s", err.text);
     } else {
         code = print_tokens(t, &tokens, o->pieces);
     }
-    bt_tokens_done(&tokens);
+    bt_text_tokens_done(&tokens);
     bt_buf_done(&text);
     return code;
 }
@@ -142,13 +142,13 @@ static int run(const void *given, int n_rest, char **rest)
         return bt_cli_say_error("%s", err.text);
     }
     bt_tokenizer *t;
-    const bt_status status = bt_tokenizer_create(file, &t, &err);
+    const bt_status status = bt_text_tokenizer_create(file, &t, &err);
     bt_gguf_close(file);
     if (status != BT_OK) {
         return bt_cli_say_error("%s", err.text);
     }
     const int code = tokenize(t, o);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     return code;
 }
 

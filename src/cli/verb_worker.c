@@ -124,7 +124,7 @@ static void print_status(const bt_worker *w, const bt_engine *e)
 {
     bt_worker_status s;
     bt_engine_stats t;
-    bt_worker_status_get(w, &s);
+    bt_handoff_worker_status_get(w, &s);
     bt_engine_stats_get(e, &t);
     printf("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
            "\"rejects\":%llu,\"prompts\":%llu,\"tokens\":%llu,\"bytes\":%llu,\"cancelled\":%llu,"
@@ -153,7 +153,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
     const double until = bt_clock_ms() + o->drain_ms;
     bt_status s = BT_E_TIMEOUT;
     do {
-        s = bt_worker_drain(w, 0);
+        s = bt_handoff_worker_drain(w, 0);
         news = s == BT_OK ? BT_NEWS_NONE : bt_news_next(20);
         if (news == BT_NEWS_COUNTERS) {
             print_status(w, e);
@@ -181,7 +181,7 @@ static bool open_all(state *s)
         .share_cache = o->share_cache,
         .tokens_per_second = (double)o->rate,
         .trace_file = o->trace_file,
-        .numerics = o->setup.isa ? o->setup.isa : bt_isa_name(bt_isa_detect()),
+        .numerics = o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
                   .buffer_bytes = (uint32_t)o->link_buffer },
     };
@@ -191,7 +191,7 @@ static bool open_all(state *s)
     }
     s->eo = engine_options(o, &s->setup, s->type_k, s->type_v);
     if (bt_engine_create(&s->eo, &s->engine, &err) != BT_OK ||
-        bt_worker_open(&wo, s->engine, &s->worker, &err) != BT_OK) {
+        bt_handoff_worker_open(&wo, s->engine, &s->worker, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -211,9 +211,9 @@ static void say_ready(const state *s)
     printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
            c->name[0] ? c->name : "unnamed model", c->architecture, s->eo.n_ctx, s->o->n_prefill,
            s->eo.n_prefill_chunk, s->o->type_k, s->o->type_v);
-    printf("listening on %s\n", bt_worker_address(s->worker));
+    printf("listening on %s\n", bt_handoff_worker_address(s->worker));
     (void)fflush(stdout);
-    bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_worker_address(s->worker));
+    bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_handoff_worker_address(s->worker));
 }
 
 static int work(state *s)
@@ -239,7 +239,7 @@ static int work(state *s)
         say_ready(s);
         serve(s->o, s->worker, s->engine);
     }
-    bt_worker_close(s->worker);
+    bt_handoff_worker_close(s->worker);
     bt_engine_destroy(s->engine);
     bt_setup_close(&s->setup);
     return news == BT_NEWS_DONE ? 0 : 1;

@@ -82,7 +82,7 @@ static void act_convert(const bt_cpu_matrix *w, const float *x, void *to)
 {
     bt_act_block *blocks = to;
 
-    if (w->layout == BT_PACK_LAYOUT_FILE || bt_pack_kind_of(w->type)->codes == BT_CODES_PLAIN) {
+    if (w->layout == BT_PACK_LAYOUT_FILE || bt_cpu_pack_kind_of(w->type)->codes == BT_CODES_PLAIN) {
         memcpy(to, x, sizeof(float) * w->n_in);
         return;
     }
@@ -95,7 +95,7 @@ static void act_convert(const bt_cpu_matrix *w, const float *x, void *to)
 static uint32_t act_form(const bt_cpu_matrix *w)
 {
     const bool plain = w->layout == BT_PACK_LAYOUT_FILE
-                       || bt_pack_kind_of(w->type)->codes == BT_CODES_PLAIN;
+                       || bt_cpu_pack_kind_of(w->type)->codes == BT_CODES_PLAIN;
 
     return plain ? BT_ACT_FORM_F32 : BT_ACT_FORM_Q8;
 }

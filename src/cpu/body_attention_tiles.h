@@ -20,8 +20,9 @@ BT_INLINE void row_to_f32(bt_type type, const uint8_t *row, size_t first, uint32
     }
     if (i < n) {
         uint64_t  offset = 0;
-        const bool whole = bt_type_row_bytes(bt_type_find((uint32_t)type), first + i, &offset);
-        const bt_status status = bt_type_decode(type, row + offset, to + i, n - i);
+        const bool whole =
+                bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), first + i, &offset);
+        const bt_status status = bt_quant_type_decode(type, row + offset, to + i, n - i);
         BT_ASSERT(whole && status == BT_OK);
     }
 }

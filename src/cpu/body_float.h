@@ -129,7 +129,7 @@ static void linear_plain(const bt_cpu_matrix *w, const void *acts, size_t act_st
 {
     const float_job job = {
         .strips = w->data,
-        .strip_size = bt_pack_strip_of(bt_pack_kind_of(w->type), w->n_in).size,
+        .strip_size = bt_cpu_pack_strip_of(bt_cpu_pack_kind_of(w->type), w->n_in).size,
         .act_stride = act_stride_bytes,
         .n_in = w->n_in,
         .acts = acts,

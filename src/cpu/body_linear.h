@@ -212,10 +212,10 @@ static void linear_strips(const bt_cpu_matrix *w, const void *acts, size_t act_s
                           uint32_t n_rows, uint32_t out_first, uint32_t out_last,
                           const float *bias, bool add, float *y, size_t y_stride)
 {
-    const bt_pack_kind *kind = bt_pack_kind_of(w->type);
+    const bt_pack_kind *kind = bt_cpu_pack_kind_of(w->type);
     const linear_job    job = {
         .kind = kind,
-        .at = bt_pack_strip_of(kind, w->n_in),
+        .at = bt_cpu_pack_strip_of(kind, w->n_in),
         .n_blocks = w->n_in / BT_STRIP_BLOCK,
         .bias = bias,
         .add = add,

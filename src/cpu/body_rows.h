@@ -125,7 +125,7 @@ static void kv_store(bt_type type, const float *x, void *to, uint32_t n)
         }
     }
     /* The rest of those two, and all of the other types. `to` moves by whole blocks only. */
-    const bt_status status = bt_type_encode(type, x + i, halves + i, n - i);
+    const bt_status status = bt_quant_type_encode(type, x + i, halves + i, n - i);
     BT_ASSERT(status == BT_OK);
 }
 

@@ -11,7 +11,7 @@ static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_b
     if (w->layout == BT_PACK_LAYOUT_FILE) {
         bt_cpu_linear_ref(w, acts, act_stride_bytes, n_rows, out_first, out_last, bias, add, y,
                           y_stride);
-    } else if (bt_pack_kind_of(w->type)->codes == BT_CODES_PLAIN) {
+    } else if (bt_cpu_pack_kind_of(w->type)->codes == BT_CODES_PLAIN) {
         linear_plain(w, acts, act_stride_bytes, n_rows, out_first, out_last, bias, add, y,
                      y_stride);
     } else {
@@ -22,9 +22,9 @@ static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_b
 
 static void fill_table(bt_cpu_kernels *k)
 {
-    k->pack_bytes = bt_pack_bytes;
-    k->pack = bt_pack_rows;
-    k->layout_of = bt_pack_layout_of;
+    k->pack_bytes = bt_cpu_pack_bytes;
+    k->pack = bt_cpu_pack_rows;
+    k->layout_of = bt_cpu_pack_layout_of;
     k->act_row_bytes = act_row_bytes;
     k->act_form = act_form;
     k->act_convert = act_convert;

@@ -88,7 +88,7 @@ static bool apple_has(const char *feature)
 }
 #endif
 
-bt_isa bt_isa_detect(void)
+bt_isa bt_cpu_isa_detect(void)
 {
 #if defined(__x86_64__)
     const bt_cpuid record = ask_machine();
@@ -111,9 +111,9 @@ bt_isa bt_isa_detect(void)
 #endif
 }
 
-bool bt_isa_supported(bt_isa isa)
+bool bt_cpu_isa_supported(bt_isa isa)
 {
-    const bt_isa best = bt_isa_detect();
+    const bt_isa best = bt_cpu_isa_detect();
 
     if (isa == BT_ISA_REF || isa == best) {
         return true;
@@ -123,12 +123,12 @@ bool bt_isa_supported(bt_isa isa)
                                : isa > BT_ISA_REF && isa < best;
 }
 
-const char *bt_isa_name(bt_isa isa)
+const char *bt_cpu_isa_name(bt_isa isa)
 {
     return (unsigned)isa < BT_ISA_COUNT ? NAMES[isa] : "unknown";
 }
 
-bool bt_isa_parse(const char *name, bt_isa *ret_isa)
+bool bt_cpu_isa_parse(const char *name, bt_isa *ret_isa)
 {
     for (int isa = 0; name && isa < BT_ISA_COUNT; isa++) {
         if (strcmp(name, NAMES[isa]) == 0) {

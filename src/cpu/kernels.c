@@ -38,7 +38,7 @@ static void fill_tables(void)
 
 const bt_cpu_kernels *bt_cpu_kernels_get(bt_isa isa)
 {
-    if ((unsigned)isa >= BT_ISA_COUNT || !bt_isa_supported(isa)) {
+    if ((unsigned)isa >= BT_ISA_COUNT || !bt_cpu_isa_supported(isa)) {
         return NULL;
     }
     (void)pthread_once(&once, fill_tables);
@@ -59,7 +59,7 @@ size_t bt_cpu_attention_scratch(uint32_t n_heads, uint32_t head_dim, uint32_t pa
 static bt_status check_shape(bt_type type, uint32_t n_out, uint32_t n_in, uint64_t *ret_row_bytes,
                              bt_error *err)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
 
     if (!info) {
         return bt_fail(err, BT_E_UNSUPPORTED, "tensor type %u is not known", (unsigned)type);
@@ -69,7 +69,7 @@ static bt_status check_shape(bt_type type, uint32_t n_out, uint32_t n_in, uint64
                        "tensors of type %s cannot be read by this build; use a file without them",
                        info->name);
     }
-    if (n_in == 0 || n_out == 0 || !bt_type_row_bytes(info, n_in, ret_row_bytes)) {
+    if (n_in == 0 || n_out == 0 || !bt_quant_type_row_bytes(info, n_in, ret_row_bytes)) {
         return bt_fail(err, BT_E_BADFILE,
                        "a matrix of %u x %u values cannot be of type %s, whose blocks have %u",
                        n_out, n_in, info->name, info->block_elems);

@@ -32,10 +32,10 @@ typedef enum {
 } bt_isa;
 
 /* The best tier that this machine and its operating system support (XCR0 is checked). */
-bt_isa      bt_isa_detect(void);
-bool        bt_isa_supported(bt_isa isa);
-const char *bt_isa_name(bt_isa isa);
-bool        bt_isa_parse(const char *name, bt_isa *ret_isa);   /* "ref", "avx2", "avx512", ... */
+bt_isa      bt_cpu_isa_detect(void);
+bool        bt_cpu_isa_supported(bt_isa isa);
+const char *bt_cpu_isa_name(bt_isa isa);
+bool bt_cpu_isa_parse(const char *name, bt_isa *ret_isa); /* "ref", "avx2", "avx512", ... */
 
 /* A weight matrix as the tier wants it: `n_out` outputs of `n_in` inputs. */
 typedef struct {

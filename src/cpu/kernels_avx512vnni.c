@@ -25,7 +25,7 @@ static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_b
                    bool add, float *y, size_t y_stride)
 {
     const bool codes = w->layout == BT_PACK_LAYOUT_STRIPS
-                       && bt_pack_kind_of(w->type)->codes != BT_CODES_PLAIN;
+                       && bt_cpu_pack_kind_of(w->type)->codes != BT_CODES_PLAIN;
 
     (codes ? linear_strips : bt_cpu_linear_avx512)(w, acts, act_stride_bytes, n_rows, out_first,
                                                    out_last, bias, add, y, y_stride);

@@ -62,7 +62,8 @@ static void act_convert(const bt_cpu_matrix *w, const float *x, void *to)
 static const uint8_t *row_of(bt_type type, const void *rows, uint32_t n_in, uint32_t index)
 {
     uint64_t row_bytes = 0;
-    const bool known = bt_type_row_bytes(bt_type_find((uint32_t)type), n_in, &row_bytes);
+    const bool known =
+            bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), n_in, &row_bytes);
 
     BT_ASSERT(known);
     return (const uint8_t *)rows + row_bytes * index;
@@ -72,8 +73,8 @@ static const uint8_t *row_of(bt_type type, const void *rows, uint32_t n_in, uint
 static void decode_part(bt_type type, const uint8_t *row, size_t first, size_t n, float *to)
 {
     uint64_t offset = 0;
-    const bool known = bt_type_row_bytes(bt_type_find((uint32_t)type), first, &offset);
-    const bt_status status = bt_type_decode(type, row + offset, to, n);
+    const bool known = bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), first, &offset);
+    const bt_status status = bt_quant_type_decode(type, row + offset, to, n);
 
     BT_ASSERT(known);
     BT_ASSERT(status == BT_OK);
@@ -209,7 +210,7 @@ static void rope(float *x, const float *cos, const float *sin, uint32_t n_rot, b
 
 static void kv_store(bt_type type, const float *x, void *to, uint32_t n)
 {
-    const bt_status status = bt_type_encode(type, x, to, n);
+    const bt_status status = bt_quant_type_encode(type, x, to, n);
 
     BT_ASSERT(status == BT_OK);
 }

@@ -45,7 +45,7 @@ static const bt_pack_kind KINDS[BT_TYPE_ID_MAX] = {
     [BT_TYPE_IQ4_XS] = LARGE(BT_CODES_TABLE, BT_SCALES_I8_32, 128, 256, 1, IQ4_TABLE),
 };
 
-const bt_pack_kind *bt_pack_kind_of(bt_type type)
+const bt_pack_kind *bt_cpu_pack_kind_of(bt_type type)
 {
     return (unsigned)type < BT_TYPE_ID_MAX && KINDS[type].block_bytes ? &KINDS[type] : NULL;
 }
@@ -55,7 +55,7 @@ static size_t padded(size_t bytes)
     return (bytes + BT_STRIP_VECTOR - 1) / BT_STRIP_VECTOR * BT_STRIP_VECTOR;
 }
 
-bt_pack_strip bt_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in)
+bt_pack_strip bt_cpu_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in)
 {
     const size_t  n_blocks = n_in / BT_STRIP_BLOCK;
     bt_pack_strip at = { 0 };
@@ -289,20 +289,21 @@ static void pack_record_scales(bt_type type, const uint8_t *block, unsigned lane
     case BT_TYPE_Q3_K:
         pack_record_f16(block + 108, NULL, lane, record);
         for (unsigned g = 0; g < 16; g++) {
-            ints[16 * g] = (uint8_t)bt_block_q3_scale(block + 96, g);
+            ints[16 * g] = (uint8_t)bt_quant_block_q3_scale(block + 96, g);
         }
         break;
     case BT_TYPE_Q4_K:
     case BT_TYPE_Q5_K:
         pack_record_f16(block, block + 2, lane, record);
         for (unsigned j = 0; j < 8; j++) {
-            bt_block_scale_min(block + 4, j, &ints[16 * j], &ints[16 * (8 + j)]);
+            bt_quant_block_scale_min(block + 4, j, &ints[16 * j], &ints[16 * (8 + j)]);
         }
         break;
     case BT_TYPE_IQ4_XS:
         pack_record_f16(block, NULL, lane, record);
         for (unsigned j = 0; j < 8; j++) {
-            ints[16 * j] = (uint8_t)bt_block_iq4_xs_scale(bt_get_le16(block + 2), block + 4, j);
+            ints[16 * j] =
+                    (uint8_t)bt_quant_block_iq4_xs_scale(bt_get_le16(block + 2), block + 4, j);
         }
         break;
     default:
@@ -327,8 +328,8 @@ static void pack_plain_lane(uint32_t value_bytes, const uint8_t *row, uint32_t n
 static void pack_small_lane(bt_type type, const bt_pack_kind *kind, const uint8_t *row,
                             uint32_t n_in, unsigned lane, uint8_t *strip)
 {
-    const uint32_t      block_bytes = bt_type_find((uint32_t)type)->block_bytes;
-    const bt_pack_strip at = bt_pack_strip_of(kind, n_in);
+    const uint32_t      block_bytes = bt_quant_type_find((uint32_t)type)->block_bytes;
+    const bt_pack_strip at = bt_cpu_pack_strip_of(kind, n_in);
     uint8_t             codes[32];
 
     for (size_t b = 0; b < n_in / BT_STRIP_BLOCK; b++) {
@@ -342,7 +343,7 @@ static void pack_small_lane(bt_type type, const bt_pack_kind *kind, const uint8_
 static void pack_large_lane(bt_type type, const bt_pack_kind *kind, const uint8_t *row,
                             uint32_t n_in, unsigned lane, uint8_t *strip)
 {
-    const uint32_t block_bytes = bt_type_find((uint32_t)type)->block_bytes;
+    const uint32_t block_bytes = bt_quant_type_find((uint32_t)type)->block_bytes;
     uint8_t        codes[32];
 
     for (size_t i = 0; i < n_in / BT_BLOCK_LARGE; i++) {
@@ -356,26 +357,27 @@ static void pack_large_lane(bt_type type, const bt_pack_kind *kind, const uint8_
     }
 }
 
-size_t bt_pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in)
+size_t bt_cpu_pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in)
 {
-    const bt_pack_kind *kind = bt_pack_kind_of(type);
+    const bt_pack_kind *kind = bt_cpu_pack_kind_of(type);
     const size_t        strips = ((size_t)n_out + BT_STRIP - 1) / BT_STRIP;
 
-    return kind ? strips * bt_pack_strip_of(kind, n_in).size : 0;
+    return kind ? strips * bt_cpu_pack_strip_of(kind, n_in).size : 0;
 }
 
-void bt_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
-                  uint32_t out_first, uint32_t out_last)
+void bt_cpu_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
+                      uint32_t out_first, uint32_t out_last)
 {
-    const bt_pack_kind *kind = bt_pack_kind_of(type);
+    const bt_pack_kind *kind = bt_cpu_pack_kind_of(type);
     uint64_t            row_bytes = 0;
 
     BT_ASSERT(kind);
     BT_ASSERT(out_first % BT_STRIP == 0 && out_last <= n_out);
-    const bool whole = bt_type_row_bytes(bt_type_find((uint32_t)type), n_in, &row_bytes);
+    const bool whole =
+            bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), n_in, &row_bytes);
     BT_ASSERT(whole);
 
-    const size_t strip_size = bt_pack_strip_of(kind, n_in).size;
+    const size_t strip_size = bt_cpu_pack_strip_of(kind, n_in).size;
     for (uint32_t o = out_first; o < out_last; o++) {
         uint8_t       *strip = (uint8_t *)to + o / BT_STRIP * strip_size;
         const uint8_t *row = (const uint8_t *)rows + o * row_bytes;
@@ -393,7 +395,7 @@ void bt_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows,
     }
 }
 
-uint32_t bt_pack_layout_of(bt_type type, bool packed)
+uint32_t bt_cpu_pack_layout_of(bt_type type, bool packed)
 {
     (void)type;
     return packed ? BT_PACK_LAYOUT_STRIPS : BT_PACK_LAYOUT_FILE;

@@ -65,18 +65,18 @@ typedef struct {
 } bt_pack_kind;
 
 /* NULL if the type has no strips. */
-const bt_pack_kind *bt_pack_kind_of(bt_type type);
+const bt_pack_kind *bt_cpu_pack_kind_of(bt_type type);
 
 /* Where the parts of a small type's strip start, and its size. */
 typedef struct {
     size_t scale_at, min_at, codes_at, size;
 } bt_pack_strip;
-bt_pack_strip bt_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in);
+bt_pack_strip bt_cpu_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in);
 
 /* The slots of bt_cpu_kernels for all tiers that use strips. */
-size_t   bt_pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in);
-void     bt_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
+size_t   bt_cpu_pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in);
+void bt_cpu_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
                       uint32_t out_first, uint32_t out_last);
-uint32_t bt_pack_layout_of(bt_type type, bool packed);
+uint32_t bt_cpu_pack_layout_of(bt_type type, bool packed);
 
 #endif

@@ -1,7 +1,7 @@
 /* cpu/tiers.h - what the kernel files of this room tell each other. Private to cpu/ and its tests.
  *
  * A tier's function overrides slots of a table that the tiers before it have filled. Nothing in a
- * tier's file may run before bt_isa_supported() said yes. */
+ * tier's file may run before bt_cpu_isa_supported() said yes. */
 #ifndef BT_CPU_TIERS_H
 #define BT_CPU_TIERS_H
 

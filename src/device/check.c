@@ -38,7 +38,7 @@ static uint32_t row_count(const doubt *q, bt_rows r)
 static void give_inputs(const doubt *q, const bt_op *op)
 {
     bt_rows x[BT_OP_INPUTS_MAX];
-    const uint32_t n = bt_op_inputs(op, x);
+    const uint32_t n = bt_ops_inputs(op, x);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t stride;
         const float *from = q->d->device->ops->read_rows(q->d->device, x[i], &stride);
@@ -107,15 +107,15 @@ static bt_status compare(const doubt *q, const char *what, uint32_t row, const f
     if (nmse <= q->d->nmse_max) {
         return BT_OK;
     }
-    const uint32_t layer = bt_tape_layer_of(q->tape, q->index);
-    const bt_op *op = bt_tape_op(q->tape, q->index);
+    const uint32_t layer = bt_ops_tape_layer_of(q->tape, q->index);
+    const bt_op *op = bt_ops_tape_op(q->tape, q->index);
     char where[24] = "no layer";
     if (layer != BT_TAPE_NO_LAYER) {
         snprintf(where, sizeof where, "layer %u", layer);
     }
     return bt_fail(err, BT_E_DEVICE, "check: %s, op %u (%s), row %u of %s: nmse %.3g against the "
                    "reference, at most %.3g; column %u is %.9g, should be %.9g", where, q->index,
-                   bt_op_name(op->kind), row, what, nmse, q->d->nmse_max, at, (double)a[at],
+                   bt_ops_name(op->kind), row, what, nmse, q->d->nmse_max, at, (double)a[at],
                    (double)b[at]);
 }
 
@@ -135,8 +135,8 @@ static bt_status compare_stored(const doubt *q, uint32_t row, const char *what, 
 {
     const uint8_t *a = pool_of(q->d->device, q->device_step) + offset;
     const uint8_t *b = pool_of(q->d->reference, q->reference_step) + offset;
-    BT_TRY(bt_type_decode(type, a, q->d->row_a, n));
-    BT_TRY(bt_type_decode(type, b, q->d->row_b, n));
+    BT_TRY(bt_quant_type_decode(type, a, q->d->row_a, n));
+    BT_TRY(bt_quant_type_decode(type, b, q->d->row_b, n));
     return compare(q, what, row, q->d->row_a, q->d->row_b, n, err);
 }
 
@@ -170,7 +170,7 @@ static bt_status run_one(bt_device *d, const doubt *q, const bt_step *s, bt_erro
 
 static bt_status run_both(const doubt *q, bt_error *err)
 {
-    const bt_op *op = bt_tape_op(q->tape, q->index);
+    const bt_op *op = bt_ops_tape_op(q->tape, q->index);
     give_inputs(q, op);
     if (op->kind == BT_OP_attention) {
         give_pages(q, op->attention.layer);
@@ -184,7 +184,7 @@ static bt_status run_both(const doubt *q, bt_error *err)
     if (op->kind == BT_OP_kv_put) {
         return compare_kv(q, op->kv_put.layer, err);
     }
-    const bt_rows y = bt_op_output(op);
+    const bt_rows y = bt_ops_output(op);
     return y.slot != 0 ? compare_rows(q, y, err) : BT_OK;
 }
 

@@ -20,7 +20,7 @@ static bt_status buffer_alloc(bt_device *base, uint64_t size_bytes, bt_buffer *r
     bt_cpu_device *d = cpu(base);
     for (uint32_t i = 0; i < BT_CPU_BUFFERS_MAX; i++) {
         if (!d->buffers[i].base) {
-            BT_TRY(bt_cpu_region_map(&d->buffers[i], size_bytes, "a buffer", err));
+            BT_TRY(bt_device_cpu_region_map(&d->buffers[i], size_bytes, "a buffer", err));
             ret->id = i + 1;
             return BT_OK;
         }
@@ -36,7 +36,7 @@ static bt_cpu_region *buffer_of(bt_cpu_device *d, bt_buffer b)
 
 static void buffer_free(bt_device *base, bt_buffer b)
 {
-    bt_cpu_region_unmap(buffer_of(cpu(base), b));
+    bt_device_cpu_region_unmap(buffer_of(cpu(base), b));
 }
 
 static void *buffer_map(bt_device *base, bt_buffer b)
@@ -70,7 +70,7 @@ static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weig
     bt_cpu_device *d = cpu(base);
     bt_cpu_weight w;
     BT_TRY(has_room(d, err));
-    BT_TRY(bt_cpu_weight_make(d, s, &w, err));
+    BT_TRY(bt_device_cpu_weight_make(d, s, &w, err));
     d->weights[d->n_weights++] = w;
     ret->id = d->n_weights;
     return BT_OK;
@@ -82,7 +82,7 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
     if (w.id == 0 || w.id > d->n_weights) {
         return BT_E_NOTFOUND;
     }
-    const bt_cpu_weight *x = bt_cpu_weight_of(d, w);
+    const bt_cpu_weight *x = bt_device_cpu_weight_of(d, w);
     *ret = (bt_weight_shape){
         .n_in = x->n_in, .n_out = x->n_out, .n_slices = x->n_slices, .type = x->type,
         .mapped = x->mapped
@@ -95,7 +95,7 @@ static bt_status weight_shape(const bt_device *base, bt_weight w, bt_weight_shap
 static bt_cpu_plan *find_plan(const bt_cpu_device *d, const bt_tape *t)
 {
     for (uint32_t i = 0; i < d->n_plans; i++) {
-        if (d->plans[i]->tape_id == bt_tape_id(t)) {
+        if (d->plans[i]->tape_id == bt_ops_tape_id(t)) {
             return d->plans[i];
         }
     }
@@ -107,7 +107,7 @@ static void forget_oldest_plan(bt_cpu_device *d)
     if (d->last_plan == d->plans[0]) {
         d->last_plan = NULL;
     }
-    bt_cpu_plan_destroy(d->plans[0]);
+    bt_device_cpu_plan_destroy(d->plans[0]);
     d->n_plans--;
     memmove(d->plans, d->plans + 1, d->n_plans * sizeof d->plans[0]);
 }
@@ -118,8 +118,8 @@ static bt_status grow_region(bt_cpu_region *r, uint64_t size, bt_error *err)
     if (size <= r->size) {
         return BT_OK;
     }
-    BT_TRY(bt_cpu_region_map(&larger, size, "scratch", err));
-    bt_cpu_region_unmap(r);
+    BT_TRY(bt_device_cpu_region_map(&larger, size, "scratch", err));
+    bt_device_cpu_region_unmap(r);
     *r = larger;
     return BT_OK;
 }
@@ -145,18 +145,18 @@ static bt_status prepare(bt_device *base, const bt_tape *t, uint32_t n_rows, uin
     }
     bt_cpu_plan *made = NULL;
     if (!p) {
-        BT_TRY(bt_cpu_plan_create(d, t, &made, err));
+        BT_TRY(bt_device_cpu_plan_create(d, t, &made, err));
         p = made;
     }
     n_rows = n_rows > p->n_rows_max ? n_rows : p->n_rows_max;
     n_logit_rows = n_logit_rows > p->n_logit_rows_max ? n_logit_rows : p->n_logit_rows_max;
-    bt_status status = bt_cpu_plan_size(d, p, n_rows, n_logit_rows, err);
+    bt_status status = bt_device_cpu_plan_size(d, p, n_rows, n_logit_rows, err);
     if (status == BT_OK) {
         status = grow_scratch(d, p, err);
     }
     if (status != BT_OK) {
         p->n_rows_max = p->n_logit_rows_max = 0;     /* run() refuses until prepared again */
-        bt_cpu_plan_destroy(made);
+        bt_device_cpu_plan_destroy(made);
         return status;
     }
     if (made) {
@@ -178,7 +178,7 @@ static bt_status run(bt_device *base, const bt_tape *t, const bt_step *s, uint32
     if (!p) {
         return bt_fail(err, BT_E_DEVICE, "cpu device: the tape was not prepared");
     }
-    return bt_cpu_run(d, p, s, op_first, op_last, err);
+    return bt_device_cpu_run(d, p, s, op_first, op_last, err);
 }
 
 static bt_status wait_done(bt_device *base, bt_error *err)
@@ -192,7 +192,7 @@ static bt_status wait_done(bt_device *base, bt_error *err)
 static float *rows_at(const bt_cpu_device *d, bt_rows rows)
 {
     const bt_cpu_plan *p = d->last_plan;
-    BT_ASSERT(p && rows.slot <= bt_tape_slots(p->tape));
+    BT_ASSERT(p && rows.slot <= bt_ops_tape_slots(p->tape));
     char *base = d->last_few && p->few.own[rows.slot]
                  ? (char *)d->own.base + p->few.own_at[rows.slot]
                  : (char *)d->shared.base + p->slot_at[rows.slot];
@@ -229,17 +229,17 @@ static void close_device(bt_device *base)
 {
     bt_cpu_device *d = cpu(base);
     for (uint32_t i = 0; i < d->n_plans; i++) {
-        bt_cpu_plan_destroy(d->plans[i]);
+        bt_device_cpu_plan_destroy(d->plans[i]);
     }
     for (uint32_t i = 0; i < d->n_weights; i++) {
         bt_free_aligned(d->weights[i].vector);
     }
     for (uint32_t i = 0; i < BT_CPU_BUFFERS_MAX; i++) {
-        bt_cpu_region_unmap(&d->buffers[i]);
+        bt_device_cpu_region_unmap(&d->buffers[i]);
     }
-    bt_cpu_region_unmap(&d->shared);
-    bt_cpu_region_unmap(&d->own);
-    bt_cpu_store_done(&d->store);
+    bt_device_cpu_region_unmap(&d->shared);
+    bt_device_cpu_region_unmap(&d->own);
+    bt_device_cpu_store_done(&d->store);
     bt_team_destroy(d->team);
     bt_free(d->weights);
     bt_free(d);
@@ -265,7 +265,7 @@ bt_status bt_device_cpu_open(const bt_device_cpu_options *o, bt_device **ret_dev
     const bt_cpu_kernels *kernels = bt_cpu_kernels_get(o->isa);
     if (!kernels) {
         return bt_fail(err, BT_E_UNSUPPORTED, "this machine has no '%s'; its best tier is '%s'",
-                       bt_isa_name(o->isa), bt_isa_name(bt_isa_detect()));
+                       bt_cpu_isa_name(o->isa), bt_cpu_isa_name(bt_cpu_isa_detect()));
     }
     if (o->n_threads > THREADS_MAX || o->n_threads_batch > THREADS_MAX) {
         return bt_fail(err, BT_E_BADINPUT, "%u and %u threads asked for, at most %d are supported",

@@ -42,11 +42,11 @@ static float *angles_row(const bt_cpu_worker *w, const bt_cpu_angles *a, uint32_
     return (float *)(void *)base + (size_t)row * 2 * a->stride;
 }
 
-void bt_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s)
+void bt_device_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s)
 {
     const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
-    const float *frequencies = bt_cpu_weight_of(w->walk->device, a->frequencies)->vector;
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, w->walk->step->n_rows);
+    const float *frequencies = bt_device_cpu_weight_of(w->walk->device, a->frequencies)->vector;
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, w->walk->step->n_rows);
     for (uint32_t r = rows.first; r < rows.last; r++) {
         float *cosines = angles_row(w, a, r), *sines = cosines + a->stride;
         const double position = w->walk->step->positions[r];
@@ -66,21 +66,21 @@ static bt_cpu_range my_heads(const bt_cpu_worker *w, const bt_cpu_stage *s, uint
     if (s->split != BT_SPLIT_HEADS) {
         return (bt_cpu_range){ 0, n_heads };
     }
-    const bt_cpu_range groups = bt_cpu_part(s->n_groups, w->index, w->n_threads);
+    const bt_cpu_range groups = bt_device_cpu_part(s->n_groups, w->index, w->n_threads);
     const uint32_t each = n_heads / s->n_groups;
     return (bt_cpu_range){ groups.first * each, groups.last * each };
 }
 
-void bt_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o)
+void bt_device_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
     const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
     const uint32_t dim = o->x.cols / o->n_heads;
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->x));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->x));
     const bt_cpu_range heads = my_heads(w, s, o->n_heads);
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        float *x = bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x);
-        const float *cosines = angles_row(w, a, bt_cpu_step_row(w, o->x.picked, r));
+        float *x = bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x);
+        const float *cosines = angles_row(w, a, bt_device_cpu_step_row(w, o->x.picked, r));
         for (uint32_t h = heads.first; h < heads.last; h++) {
             k->rope(x + h * dim, cosines, cosines + a->stride, o->n_rot, o->style);
         }
@@ -96,7 +96,7 @@ static char *kv_base(const bt_cpu_worker *w)
 static void store(const bt_cpu_kernels *k, bt_type type, const float *x, char *row,
                   bt_cpu_range cells)
 {
-    const bt_type_info *info = bt_type_find(type);
+    const bt_type_info *info = bt_quant_type_find(type);
     if (cells.first < cells.last) {
         k->kv_store(type, x + cells.first,
                     row + (size_t)(cells.first / info->block_elems) * info->block_bytes,
@@ -104,22 +104,22 @@ static void store(const bt_cpu_kernels *k, bt_type type, const float *x, char *r
     }
 }
 
-void bt_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o)
+void bt_device_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
     const bt_step *step = w->walk->step;
     const bt_kv_layout *kv = step->kv;
     const bt_kv_layer *l = &kv->layers[o->layer];
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, step->n_rows);
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, step->n_rows);
     const bt_cpu_range k_cells = my_heads(w, s, o->k.cols), v_cells = my_heads(w, s, o->v.cols);
     for (uint32_t r = rows.first; r < rows.last; r++) {
         const uint32_t position = step->positions[r];
         const uint32_t *pages = step->sequences[step->row_sequence[r]].pages;
         char *page = kv_base(w) + pages[position / kv->page_tokens] * kv->page_bytes;
         const uint64_t slot = position % kv->page_tokens;
-        store(k, kv->type_k, bt_cpu_rows(w, o->k) + r * bt_cpu_stride(w, o->k),
+        store(k, kv->type_k, bt_device_cpu_rows(w, o->k) + r * bt_device_cpu_stride(w, o->k),
               page + l->k_offset + slot * l->k_row_bytes, k_cells);
-        store(k, kv->type_v, bt_cpu_rows(w, o->v) + r * bt_cpu_stride(w, o->v),
+        store(k, kv->type_v, bt_device_cpu_rows(w, o->v) + r * bt_device_cpu_stride(w, o->v),
               page + l->v_offset + slot * l->v_row_bytes, v_cells);
     }
 }
@@ -133,16 +133,16 @@ static void attend(const bt_cpu_worker *w, const bt_op_attention *o, uint32_t ro
     const bt_step *step = w->walk->step;
     const bt_kv_layout *kv = step->kv;
     const bt_kv_layer *l = &kv->layers[o->layer];
-    const uint32_t step_row = bt_cpu_step_row(w, o->q.picked, row);
+    const uint32_t step_row = bt_device_cpu_step_row(w, o->q.picked, row);
     if (heads.first == heads.last) {
         return;
     }
     w->walk->device->kernels->attention(&(bt_cpu_attention){
-            .q = bt_cpu_rows(w, o->q) + row * bt_cpu_stride(w, o->q),
-            .y = bt_cpu_rows(w, o->y) + row * bt_cpu_stride(w, o->y),
+            .q = bt_device_cpu_rows(w, o->q) + row * bt_device_cpu_stride(w, o->q),
+            .y = bt_device_cpu_rows(w, o->y) + row * bt_device_cpu_stride(w, o->y),
             .n_rows = n,
-            .q_stride = bt_cpu_stride(w, o->q),
-            .y_stride = bt_cpu_stride(w, o->y),
+            .q_stride = bt_device_cpu_stride(w, o->q),
+            .y_stride = bt_device_cpu_stride(w, o->y),
             .n_heads = o->n_heads,
             .n_kv_heads = o->n_kv_heads,
             .head_dim = o->q.cols / o->n_heads,
@@ -171,10 +171,10 @@ static uint32_t neighbours(const bt_cpu_worker *w, bool picked, uint32_t row, ui
                            uint32_t most)
 {
     const bt_step *step = w->walk->step;
-    const uint32_t first = bt_cpu_step_row(w, picked, row);
+    const uint32_t first = bt_device_cpu_step_row(w, picked, row);
     uint32_t n = 1;
     while (n < most && row + n < end) {
-        const uint32_t next = bt_cpu_step_row(w, picked, row + n);
+        const uint32_t next = bt_device_cpu_step_row(w, picked, row + n);
         if (next != first + n || step->row_sequence[next] != step->row_sequence[first]) {
             break;
         }
@@ -187,7 +187,7 @@ static uint32_t neighbours(const bt_cpu_worker *w, bool picked, uint32_t row, ui
  * reads that group's keys too, which is no more than the thread with the most groups reads. */
 static void run_heads(const bt_cpu_worker *w, const bt_op_attention *o, bt_cpu_range heads)
 {
-    const uint32_t n_rows = bt_cpu_row_count(w, o->q);
+    const uint32_t n_rows = bt_device_cpu_row_count(w, o->q);
     for (uint32_t row = 0; row < n_rows;) {
         const uint32_t n = neighbours(w, o->q.picked, row, n_rows, n_rows);
         attend(w, o, row, n, heads);
@@ -199,23 +199,24 @@ static void run_heads(const bt_cpu_worker *w, const bt_op_attention *o, bt_cpu_r
  * numbers and once more where a sequence ends, so that threads need not agree on anything. Last
  * rows first: they see the most keys, and long tasks taken early leave short ones to even out the
  * end. */
-void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o)
+void bt_device_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                                 const bt_op_attention *o)
 {
     enum { ROWS = 48, ROWS_SMALL = 16 }; /* the kernel takes up to 48 rows of a head at a time */
-    const uint32_t n_rows = bt_cpu_row_count(w, o->q), n_groups = o->n_kv_heads;
+    const uint32_t n_rows = bt_device_cpu_row_count(w, o->q), n_groups = o->n_kv_heads;
     if (s->split == BT_SPLIT_HEADS) {
         run_heads(w, o, my_heads(w, s, o->n_heads));
         return;
     }
     if (w->walk->few) {
-        run_heads(w, o, bt_cpu_part(o->n_heads, w->index, w->n_threads));
+        run_heads(w, o, bt_device_cpu_part(o->n_heads, w->index, w->n_threads));
         return;
     }
     const bool plenty = n_rows / ROWS * n_groups >= 4 * w->n_threads;
     const uint32_t rows = plenty || w->n_threads == 1 ? ROWS : ROWS_SMALL;
     const uint32_t n_blocks = (n_rows + rows - 1) / rows, each = o->n_heads / n_groups;
-    for (uint32_t task = bt_cpu_task_first(w); task < n_blocks * n_groups;
-         task = bt_cpu_task_next(w, s)) {
+    for (uint32_t task = bt_device_cpu_task_first(w); task < n_blocks * n_groups;
+         task = bt_device_cpu_task_next(w, s)) {
         const uint32_t block = n_blocks - 1 - task / n_groups, group = task % n_groups;
         const uint32_t end = (block + 1) * rows < n_rows ? (block + 1) * rows : n_rows;
         for (uint32_t row = block * rows; row < end;) {

@@ -16,13 +16,14 @@ enum {
     TASKS_PER_THREAD = 6
 };
 
-void bt_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_route *o)
+void bt_device_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_route *o)
 {
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     for (uint32_t r = rows.first; r < rows.last; r++) {
         w->walk->device->kernels->route(
-                bt_cpu_rows(w, o->scores) + r * bt_cpu_stride(w, o->scores), o->scores.cols,
-                o->n_used, o->renormalise, bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y));
+                bt_device_cpu_rows(w, o->scores) + r * bt_device_cpu_stride(w, o->scores),
+                o->scores.cols, o->n_used, o->renormalise,
+                bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y));
     }
 }
 
@@ -40,8 +41,8 @@ static uint64_t act_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o)
 {
     uint64_t most = 0;
     for (int i = 0; i < BT_EXPERT_PARTS_MAX && o->w[i].id != 0; i++) {
-        const uint64_t bytes =
-                bt_cpu_line(d->kernels->act_row_bytes(&bt_cpu_weight_of(d, o->w[i])->matrix));
+        const uint64_t bytes = bt_device_cpu_line(
+                d->kernels->act_row_bytes(&bt_device_cpu_weight_of(d, o->w[i])->matrix));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -51,7 +52,7 @@ static uint32_t widest(const bt_cpu_device *d, const bt_op_expert_linear *o)
 {
     uint32_t most = 0;
     for (int i = 0; i < BT_EXPERT_PARTS_MAX && o->w[i].id != 0; i++) {
-        const uint32_t n_out = bt_cpu_weight_of(d, o->w[i])->n_out;
+        const uint32_t n_out = bt_device_cpu_weight_of(d, o->w[i])->n_out;
         most = n_out > most ? n_out : most;
     }
     return most;
@@ -60,10 +61,10 @@ static uint32_t widest(const bt_cpu_device *d, const bt_op_expert_linear *o)
 static uint64_t lay_out(const bt_cpu_device *d, const bt_op_expert_linear *o, uint32_t n_rows,
                         char *base, desk *ret)
 {
-    const uint32_t n_experts = bt_cpu_weight_of(d, o->w[0])->n_slices;
-    const uint64_t visits_at = bt_cpu_line((n_experts + 1) * sizeof(uint32_t));
+    const uint32_t n_experts = bt_device_cpu_weight_of(d, o->w[0])->n_slices;
+    const uint64_t visits_at = bt_device_cpu_line((n_experts + 1) * sizeof(uint32_t));
     const uint64_t acts_at =
-            visits_at + bt_cpu_line((uint64_t)n_rows * o->n_used * sizeof(uint32_t));
+            visits_at + bt_device_cpu_line((uint64_t)n_rows * o->n_used * sizeof(uint32_t));
     const uint64_t y_at = acts_at + TASK_ROWS * act_bytes(d, o);
     if (ret) {
         *ret = (desk){ .starts = (uint32_t *)(void *)base,
@@ -73,8 +74,8 @@ static uint64_t lay_out(const bt_cpu_device *d, const bt_op_expert_linear *o, ui
     return y_at + (uint64_t)TASK_ROWS * widest(d, o) * sizeof(float);
 }
 
-uint64_t bt_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o,
-                              uint32_t n_rows)
+uint64_t bt_device_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o,
+                                     uint32_t n_rows)
 {
     return lay_out(d, o, n_rows, NULL, NULL);
 }
@@ -83,7 +84,8 @@ uint64_t bt_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear 
 
 static uint32_t expert_of(const bt_cpu_worker *w, const bt_op_expert_linear *o, uint32_t visit)
 {
-    const float *route = bt_cpu_rows(w, o->route) + visit / o->n_used * bt_cpu_stride(w, o->route);
+    const float *route =
+            bt_device_cpu_rows(w, o->route) + visit / o->n_used * bt_device_cpu_stride(w, o->route);
     return (uint32_t)route[visit % o->n_used];
 }
 
@@ -121,15 +123,16 @@ typedef struct {
 static const float *input_of(const bt_cpu_worker *w, const bt_op_expert_linear *o, uint32_t visit,
                              uint32_t n_in)
 {
-    const float *x = bt_cpu_rows(w, o->x) + visit / o->n_used * bt_cpu_stride(w, o->x);
+    const float *x =
+            bt_device_cpu_rows(w, o->x) + visit / o->n_used * bt_device_cpu_stride(w, o->x);
     return o->per_expert ? x + (size_t)(visit % o->n_used) * n_in : x;
 }
 
 static float *output_of(const bt_cpu_worker *w, const part *p, uint32_t visit, uint32_t out)
 {
     const bt_op_expert_linear *o = p->op;
-    return bt_cpu_rows(w, o->y) + visit / o->n_used * bt_cpu_stride(w, o->y) + p->column +
-           (size_t)(visit % o->n_used) * p->weight->n_out + out;
+    return bt_device_cpu_rows(w, o->y) + visit / o->n_used * bt_device_cpu_stride(w, o->y) +
+           p->column + (size_t)(visit % o->n_used) * p->weight->n_out + out;
 }
 
 /* Outputs [out, out_last) of one expert for n of its rows. */
@@ -137,8 +140,8 @@ static void run_task(const bt_cpu_worker *w, const part *p, const desk *k, uint3
                      const uint32_t *visits, uint32_t n, uint32_t out, uint32_t out_last)
 {
     const bt_cpu_kernels *kernels = w->walk->device->kernels;
-    const bt_cpu_matrix m = bt_cpu_weight_slice(p->weight, expert);
-    const size_t stride = (size_t)bt_cpu_line(kernels->act_row_bytes(&m));
+    const bt_cpu_matrix m = bt_device_cpu_weight_slice(p->weight, expert);
+    const size_t stride = (size_t)bt_device_cpu_line(kernels->act_row_bytes(&m));
     for (uint32_t i = 0; i < n; i++) {
         kernels->act_convert(&m, input_of(w, p->op, visits[i], m.n_in), k->acts + i * stride);
     }
@@ -174,12 +177,12 @@ static uint32_t count_visited(const desk *k, uint32_t n_experts)
     return n;
 }
 
-void bt_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                              const bt_op_expert_linear *o)
+void bt_device_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                                     const bt_op_expert_linear *o)
 {
     const bt_cpu_device *d = w->walk->device;
-    const uint32_t n_rows = bt_cpu_row_count(w, o->y), n_visits = n_rows * o->n_used;
-    const uint32_t n_experts = bt_cpu_weight_of(d, o->w[0])->n_slices;
+    const uint32_t n_rows = bt_device_cpu_row_count(w, o->y), n_visits = n_rows * o->n_used;
+    const uint32_t n_experts = bt_device_cpu_weight_of(d, o->w[0])->n_slices;
     desk k;
     lay_out(d, o, n_rows, w->own + w->walk->plan->experts_at, &k);
     sort_visits(w, o, n_visits, n_experts, &k);
@@ -187,13 +190,13 @@ void bt_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
     part parts[BT_EXPERT_PARTS_MAX];
     uint32_t n_parts = 0, column = 0;
     for (; n_parts < BT_EXPERT_PARTS_MAX && o->w[n_parts].id != 0; n_parts++) {
-        parts[n_parts] = (part){ .op = o, .weight = bt_cpu_weight_of(d, o->w[n_parts]),
+        parts[n_parts] = (part){ .op = o, .weight = bt_device_cpu_weight_of(d, o->w[n_parts]),
                                  .column = column };
         cut_part(w, &parts[n_parts], n_visited);
         column += o->n_used * parts[n_parts].weight->n_out;
     }
     /* Tasks are numbered in this order by every thread; each does those whose number it draws. */
-    uint32_t number = 0, mine = bt_cpu_task_first(w);
+    uint32_t number = 0, mine = bt_device_cpu_task_first(w);
     for (uint32_t e = 0; e < n_experts; e++) {
         for (uint32_t at = k.starts[e]; at < k.starts[e + 1]; at += TASK_ROWS) {
             const uint32_t n = k.starts[e + 1] - at < TASK_ROWS ? k.starts[e + 1] - at : TASK_ROWS;
@@ -204,7 +207,7 @@ void bt_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
                         const uint32_t out = tile * p->outs, n_out = p->weight->n_out;
                         run_task(w, p, &k, e, k.visits + at, n, out,
                                  n_out - out < p->outs ? n_out : out + p->outs);
-                        mine = bt_cpu_task_next(w, s);
+                        mine = bt_device_cpu_task_next(w, s);
                     }
                 }
             }

@@ -24,10 +24,10 @@ static char *acts_base(const bt_cpu_worker *w, uint32_t buffer)
 
 static size_t act_stride(const bt_cpu_worker *w, const bt_cpu_matrix *m)
 {
-    return (size_t)bt_cpu_line(w->walk->device->kernels->act_row_bytes(m));
+    return (size_t)bt_device_cpu_line(w->walk->device->kernels->act_row_bytes(m));
 }
 
-void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+void bt_device_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
     int part = 0;
@@ -35,12 +35,13 @@ void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_
         part++;
         BT_ASSERT(part < BT_LINEAR_PARTS_MAX);
     }
-    const bt_cpu_matrix *m = &bt_cpu_weight_of(w->walk->device, o->w[part])->matrix;
+    const bt_cpu_matrix *m = &bt_device_cpu_weight_of(w->walk->device, o->w[part])->matrix;
     const size_t stride = act_stride(w, m);
     char *acts = acts_base(w, s->number);
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->x));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->x));
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        k->act_convert(m, bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x), acts + r * stride);
+        k->act_convert(m, bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x),
+                       acts + r * stride);
     }
 }
 
@@ -90,11 +91,11 @@ static uint32_t find_parts(const bt_cpu_worker *w, const bt_cpu_stage *s, const 
     for (; n_parts < BT_LINEAR_PARTS_MAX && o->w[n_parts].id != 0; n_parts++) {
         const bt_weight bias = o->bias[n_parts];
         part_tiles *t = &parts[n_parts];
-        t->matrix = &bt_cpu_weight_of(w->walk->device, o->w[n_parts])->matrix;
-        t->bias = bias.id ? bt_cpu_weight_of(w->walk->device, bias)->vector : NULL;
+        t->matrix = &bt_device_cpu_weight_of(w->walk->device, o->w[n_parts])->matrix;
+        t->bias = bias.id ? bt_device_cpu_weight_of(w->walk->device, bias)->vector : NULL;
         t->acts = acts_base(w, s->part_buffer[n_parts]);
         t->stride = act_stride(w, t->matrix);
-        t->y = bt_cpu_rows(w, o->y) + column;
+        t->y = bt_device_cpu_rows(w, o->y) + column;
         column += t->matrix->n_out;
     }
     return n_parts;
@@ -132,10 +133,10 @@ static void run_few(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_l
     }
     const uint64_t each = bytes / w->n_threads / RUN_WEIGHT_BYTES;
     const uint32_t n_runs = w->n_threads * clamp(each, 1, TILES_PER_THREAD);
-    for (uint32_t i = bt_cpu_task_first(w); i < n_runs;
-         i = n_runs == w->n_threads ? n_runs : bt_cpu_task_next(w, s)) {
-        run_steps(w, parts, n_parts, bt_cpu_part(n_steps, i, n_runs), bt_cpu_row_count(w, o->y),
-                  o->add, bt_cpu_stride(w, o->y));
+    for (uint32_t i = bt_device_cpu_task_first(w); i < n_runs;
+         i = n_runs == w->n_threads ? n_runs : bt_device_cpu_task_next(w, s)) {
+        run_steps(w, parts, n_parts, bt_device_cpu_part(n_steps, i, n_runs),
+                  bt_device_cpu_row_count(w, o->y), o->add, bt_device_cpu_stride(w, o->y));
     }
 }
 
@@ -155,27 +156,28 @@ static void run_tile(const bt_cpu_worker *w, const part_tiles *t, uint32_t tile,
 static void run_many(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o,
                      part_tiles *parts, uint32_t n_parts)
 {
-    const uint32_t n_rows = bt_cpu_row_count(w, o->y);
+    const uint32_t n_rows = bt_device_cpu_row_count(w, o->y);
     uint32_t n_tasks = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         cut_tiles(w, &parts[i], n_rows, o->y.cols);
         n_tasks += parts[i].n_out_tiles * parts[i].n_row_tiles;
     }
-    for (uint32_t task = bt_cpu_task_first(w); task < n_tasks; task = bt_cpu_task_next(w, s)) {
+    for (uint32_t task = bt_device_cpu_task_first(w); task < n_tasks;
+         task = bt_device_cpu_task_next(w, s)) {
         uint32_t tile = task;
         const part_tiles *t = parts;
         while (tile >= t->n_out_tiles * t->n_row_tiles) {
             tile -= t->n_out_tiles * t->n_row_tiles;
             t++;
         }
-        run_tile(w, t, tile, n_rows, o->add, bt_cpu_stride(w, o->y));
+        run_tile(w, t, tile, n_rows, o->add, bt_device_cpu_stride(w, o->y));
     }
 }
 
-void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+void bt_device_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
 {
     part_tiles parts[BT_LINEAR_PARTS_MAX];
-    const uint32_t n_rows = bt_cpu_row_count(w, o->y);
+    const uint32_t n_rows = bt_device_cpu_row_count(w, o->y);
     if (n_rows == 0) {
         return;
     }

@@ -26,7 +26,7 @@ static bt_status map(bt_cpu_region *r, uint64_t size, int flags, const char *wha
     return BT_OK;
 }
 
-bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err)
+bt_status bt_device_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err)
 {
 #if defined(MAP_NORESERVE)
     return map(r, size, MAP_NORESERVE, what, err);
@@ -35,7 +35,7 @@ bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, b
 #endif
 }
 
-void bt_cpu_region_unmap(bt_cpu_region *r)
+void bt_device_cpu_region_unmap(bt_cpu_region *r)
 {
     if (r->base) {
         (void)munmap(r->base, (size_t)r->size);
@@ -62,7 +62,7 @@ static bt_status add_chunk(bt_cpu_store *s, uint64_t size, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err)
+bt_status bt_device_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err)
 {
     if (size > SIZE_MAX / 4) {
         return bt_fail(err, BT_E_NOMEM, "no memory for %llu bytes of weights",
@@ -72,15 +72,15 @@ bt_status bt_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_er
         BT_TRY(add_chunk(s, size, err));
     }
     *ret_at = (char *)s->chunks[s->n_chunks - 1].base + s->used;
-    const uint64_t used = bt_cpu_line(s->used + size);
+    const uint64_t used = bt_device_cpu_line(s->used + size);
     s->used = used < s->chunks[s->n_chunks - 1].size ? used : s->chunks[s->n_chunks - 1].size;
     return BT_OK;
 }
 
-void bt_cpu_store_done(bt_cpu_store *s)
+void bt_device_cpu_store_done(bt_cpu_store *s)
 {
     for (uint32_t i = 0; i < s->n_chunks; i++) {
-        bt_cpu_region_unmap(&s->chunks[i]);
+        bt_device_cpu_region_unmap(&s->chunks[i]);
     }
     bt_free(s->chunks);
     *s = (bt_cpu_store){ 0 };

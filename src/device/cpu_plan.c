@@ -128,7 +128,7 @@ static bool whole_blocks(const bt_op_kv_put *o, uint32_t groups)
 
 static bt_cpu_split split_few(const builder *b, const bt_op *op, uint32_t groups)
 {
-    const bt_rows y = bt_op_output(op);
+    const bt_rows y = bt_ops_output(op);
     if (y.slot != 0 && b->list->own[y.slot]) {
         return BT_SPLIT_SAME;
     }
@@ -176,7 +176,7 @@ static bt_cpu_split split_many(const bt_op *op)
     case BT_OP_softcap:
     case BT_OP_mul:
     case BT_OP_combine:
-        return bt_op_output(op).picked ? BT_SPLIT_CELLS : BT_SPLIT_ROWS;
+        return bt_ops_output(op).picked ? BT_SPLIT_CELLS : BT_SPLIT_ROWS;
     default:
         return BT_SPLIT_ROWS;
     }
@@ -238,7 +238,7 @@ static void put_conversions(builder *b, uint32_t op_index, const bt_op_linear *o
     unsigned used = 0;
     memset(part_buffer, 0, BT_LINEAR_PARTS_MAX);
     for (int i = 0; i < BT_LINEAR_PARTS_MAX && o->w[i].id != 0; i++) {
-        const uint32_t form = k->act_form(&bt_cpu_weight_of(b->device, o->w[i])->matrix);
+        const uint32_t form = k->act_form(&bt_device_cpu_weight_of(b->device, o->w[i])->matrix);
         bool held;
         const int buffer = find_buffer(b, o->x, form, used, &held);
         part_buffer[i] = (uint8_t)buffer;
@@ -256,14 +256,14 @@ static void touch_op(builder *b, const bt_op *op, const bt_cpu_stage *s)
 {
     const uint8_t way = way_of((bt_cpu_split)s->split);
     bt_rows x[BT_OP_INPUTS_MAX];
-    const uint32_t n = bt_op_inputs(op, x);
+    const uint32_t n = bt_ops_inputs(op, x);
     for (uint32_t i = 0; i < n; i++) {
         /* Picking crosses rows; a linear reads its x through the activation buffers. */
         if (op->kind != BT_OP_linear) {
             touches(b, x[i].slot, op->kind == BT_OP_rows ? W_OTHER : way, false);
         }
     }
-    const bt_rows y = bt_op_output(op);
+    const bt_rows y = bt_ops_output(op);
     if (y.slot != 0) {
         touches(b, y.slot, way, true);
     }
@@ -310,7 +310,7 @@ static int angles_of(const bt_cpu_plan *p, const bt_op_rope *o)
 
 static void put_op(builder *b, uint32_t index)
 {
-    const bt_op *op = bt_tape_op(b->plan->tape, index);
+    const bt_op *op = bt_ops_tape_op(b->plan->tape, index);
     const uint16_t groups = b->groups[index];
     bt_cpu_stage s = { .op = index, .kind = BT_STAGE_OP };
     s.split = (uint8_t)(b->few ? split_few(b, op, groups) : split_many(op));
@@ -323,7 +323,7 @@ static void put_op(builder *b, uint32_t index)
     }
     touch_op(b, op, &s);
     put_stage(b, s);
-    const bt_rows y = bt_op_output(op);
+    const bt_rows y = bt_ops_output(op);
     if (y.slot != 0) {
         forget_acts(b, y);
     }
@@ -335,12 +335,12 @@ static void put_op(builder *b, uint32_t index)
 static void find_own_slots(const bt_tape *t, bool own[BT_TAPE_SLOTS_MAX + 1])
 {
     enum { GLU_COLS_MAX = 8192 };        /* beyond, sharing the work is worth a meeting */
-    for (uint32_t i = 1; i <= bt_tape_slots(t); i++) {
+    for (uint32_t i = 1; i <= bt_ops_tape_slots(t); i++) {
         own[i] = true;
     }
-    for (uint32_t i = 0; i < bt_tape_count(t); i++) {
-        const bt_op *op = bt_tape_op(t, i);
-        const bt_rows y = bt_op_output(op);
+    for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
+        const bt_op *op = bt_ops_tape_op(t, i);
+        const bt_rows y = bt_ops_output(op);
         const bool cheap = op->kind == BT_OP_embed || op->kind == BT_OP_rows ||
                            op->kind == BT_OP_rmsnorm || op->kind == BT_OP_add ||
                            op->kind == BT_OP_scale ||
@@ -356,8 +356,8 @@ static void find_own_slots(const bt_tape *t, bool own[BT_TAPE_SLOTS_MAX + 1])
 static void find_groups(const bt_tape *t, uint16_t *groups)
 {
     uint16_t ahead = 0;
-    for (uint32_t i = bt_tape_count(t); i-- > 0;) {
-        const bt_op *op = bt_tape_op(t, i);
+    for (uint32_t i = bt_ops_tape_count(t); i-- > 0;) {
+        const bt_op *op = bt_ops_tape_op(t, i);
         if (op->kind == BT_OP_attention) {
             ahead = (uint16_t)op->attention.n_kv_heads;
         }
@@ -371,7 +371,7 @@ static void read_state(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op)
     const uint32_t layer = conv ? op->short_conv.layer : op->delta_scan.layer;
     bt_state_layer *l = &p->state[layer];
     if (conv) {
-        l->conv_rows = bt_cpu_weight_of(d, op->short_conv.w)->n_in - 1;
+        l->conv_rows = bt_device_cpu_weight_of(d, op->short_conv.w)->n_in - 1;
         l->conv_cols = op->short_conv.x.cols;
     } else {
         l->n_heads = op->delta_scan.n_v_heads;
@@ -384,10 +384,10 @@ static void read_state(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op)
 static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err)
 {
     p->n_vocab = UINT32_MAX;
-    for (uint32_t i = 0; i < bt_tape_count(p->tape); i++) {
-        const bt_op *op = bt_tape_op(p->tape, i);
+    for (uint32_t i = 0; i < bt_ops_tape_count(p->tape); i++) {
+        const bt_op *op = bt_ops_tape_op(p->tape, i);
         if (op->kind == BT_OP_embed) {
-            const bt_cpu_weight *table = bt_cpu_weight_of(d, op->embed.table);
+            const bt_cpu_weight *table = bt_device_cpu_weight_of(d, op->embed.table);
             p->n_vocab = p->n_vocab < table->n_out ? p->n_vocab : table->n_out;
         } else if (op->kind == BT_OP_kv_put) {
             const uint32_t layer = op->kv_put.layer;
@@ -405,7 +405,7 @@ static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err
             p->angles[p->n_angles++] = (bt_cpu_angles){
                 .frequencies = op->rope.frequencies, .magnitude = op->rope.magnitude,
                 .n_half = n_half,
-                .stride = (uint32_t)(bt_cpu_line(n_half * sizeof(float)) / sizeof(float))
+                .stride = (uint32_t)(bt_device_cpu_line(n_half * sizeof(float)) / sizeof(float))
             };
         }
     }
@@ -415,8 +415,8 @@ static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err
 /* The kinds of weights that ops need; the tape has checked shapes only. */
 static bt_status check_weights(const bt_cpu_device *d, const bt_tape *t, bt_error *err)
 {
-    for (uint32_t i = 0; i < bt_tape_count(t); i++) {
-        const bt_op *op = bt_tape_op(t, i);
+    for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
+        const bt_op *op = bt_ops_tape_op(t, i);
         bt_weight need[2 * BT_LINEAR_PARTS_MAX] = { { 0 } };
         bt_cpu_weight_kind kind = BT_CPU_VECTOR;
         uint32_t n_first = 1;            /* of the kind; the rest are vectors */
@@ -452,9 +452,9 @@ static bt_status check_weights(const bt_cpu_device *d, const bt_tape *t, bt_erro
         }
         for (uint32_t j = 0; j < BT_LEN(need); j++) {
             if (need[j].id != 0 &&
-                bt_cpu_weight_of(d, need[j])->kind != (j < n_first ? kind : BT_CPU_VECTOR)) {
+                bt_device_cpu_weight_of(d, need[j])->kind != (j < n_first ? kind : BT_CPU_VECTOR)) {
                 return bt_fail(err, BT_E_DEVICE, "cpu device: op %u (%s) has a weight that was not "
-                               "loaded for that use", i, bt_op_name(op->kind));
+                               "loaded for that use", i, bt_ops_name(op->kind));
             }
         }
     }
@@ -465,7 +465,7 @@ static bt_status check_weights(const bt_cpu_device *d, const bt_tape *t, bt_erro
 
 static bool build_list(const bt_cpu_device *d, bt_cpu_plan *p, bt_cpu_list *list, bool few)
 {
-    const uint32_t n_ops = bt_tape_count(p->tape);
+    const uint32_t n_ops = bt_ops_tape_count(p->tape);
     builder b = { .device = d, .plan = p, .list = list, .few = few,
                   .n_threads = few ? d->n_threads : d->n_threads_batch };
     b.groups = bt_alloc_zero(BT_MEM_scratch, n_ops + 1, sizeof *b.groups);
@@ -492,8 +492,8 @@ static bool build_list(const bt_cpu_device *d, bt_cpu_plan *p, bt_cpu_list *list
     return !b.no_memory;
 }
 
-bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_plan **ret_plan,
-                             bt_error *err)
+bt_status bt_device_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t,
+                                    bt_cpu_plan **ret_plan, bt_error *err)
 {
     BT_TRY(check_weights(d, t, err));
     bt_cpu_plan *p = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *p);
@@ -501,7 +501,7 @@ bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_pl
         return bt_fail(err, BT_E_NOMEM, "no memory for the plan of a tape");
     }
     p->tape = t;
-    p->tape_id = bt_tape_id(t);
+    p->tape_id = bt_ops_tape_id(t);
     bt_status status = read_tape(d, p, err);
     if (status == BT_OK &&
         (!build_list(d, p, &p->few, true) || !build_list(d, p, &p->many, false))) {
@@ -515,7 +515,7 @@ bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_pl
         }
     }
     if (status != BT_OK) {
-        bt_cpu_plan_destroy(p);
+        bt_device_cpu_plan_destroy(p);
         return status;
     }
     *ret_plan = p;
@@ -528,7 +528,7 @@ static void list_done(bt_cpu_list *list)
     bt_free(list->first_stage);
 }
 
-void bt_cpu_plan_destroy(bt_cpu_plan *p)
+void bt_device_cpu_plan_destroy(bt_cpu_plan *p)
 {
     if (p) {
         list_done(&p->few);
@@ -552,7 +552,7 @@ static uint64_t place(layout *l, uint64_t count, uint64_t size)
         l->overflow = true;
         return at;
     }
-    l->at = bt_cpu_line(end);
+    l->at = bt_device_cpu_line(end);
     return at;
 }
 
@@ -568,12 +568,12 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static needs measure(const bt_cpu_device *d, const bt_tape *t, uint32_t n_rows)
 {
     needs n = { 0 };
-    for (uint32_t i = 0; i < bt_tape_count(t); i++) {
-        const bt_op *op = bt_tape_op(t, i);
+    for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
+        const bt_op *op = bt_ops_tape_op(t, i);
         if (op->kind == BT_OP_linear) {
             for (int j = 0; j < BT_LINEAR_PARTS_MAX && op->linear.w[j].id != 0; j++) {
-                const uint64_t bytes = bt_cpu_line(d->kernels->act_row_bytes(
-                        &bt_cpu_weight_of(d, op->linear.w[j])->matrix));
+                const uint64_t bytes = bt_device_cpu_line(d->kernels->act_row_bytes(
+                        &bt_device_cpu_weight_of(d, op->linear.w[j])->matrix));
                 n.act_bytes = n.act_bytes > bytes ? n.act_bytes : bytes;
             }
         } else if (op->kind == BT_OP_rmsnorm && op->rmsnorm.add) {
@@ -589,7 +589,7 @@ static needs measure(const bt_cpu_device *d, const bt_tape *t, uint32_t n_rows)
             n.scan_floats = larger(n.scan_floats, bt_cpu_delta_scratch(dk));
         } else if (op->kind == BT_OP_expert_linear) {
             n.expert_bytes = larger(n.expert_bytes,
-                                    bt_cpu_experts_bytes(d, &op->expert_linear, n_rows));
+                                    bt_device_cpu_experts_bytes(d, &op->expert_linear, n_rows));
         }
     }
     return n;
@@ -604,7 +604,7 @@ static uint32_t stride_of(uint32_t cols)
 
 static void size_own(bt_cpu_plan *p, bt_cpu_list *list, const needs *n, layout *l)
 {
-    for (uint32_t i = 1; i <= bt_tape_slots(p->tape); i++) {
+    for (uint32_t i = 1; i <= bt_ops_tape_slots(p->tape); i++) {
         if (list->own[i]) {
             list->own_at[i] = place(l, BT_CPU_FEW_ROWS, p->slot_stride[i] * sizeof(float));
         }
@@ -614,14 +614,14 @@ static void size_own(bt_cpu_plan *p, bt_cpu_list *list, const needs *n, layout *
     }
 }
 
-bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
-                           uint32_t n_logit_rows, bt_error *err)
+bt_status bt_device_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
+                                  uint32_t n_logit_rows, bt_error *err)
 {
     const needs n = measure(d, p->tape, n_rows > n_logit_rows ? n_rows : n_logit_rows);
     layout shared = { 0 }, own = { 0 };
-    for (uint32_t i = 1; i <= bt_tape_slots(p->tape); i++) {
+    for (uint32_t i = 1; i <= bt_ops_tape_slots(p->tape); i++) {
         bool picked;
-        p->slot_stride[i] = stride_of(bt_tape_slot_cols(p->tape, (uint16_t)i, &picked));
+        p->slot_stride[i] = stride_of(bt_ops_tape_slot_cols(p->tape, (uint16_t)i, &picked));
         p->slot_at[i] = place(&shared, picked ? n_logit_rows : n_rows,
                               p->slot_stride[i] * sizeof(float));
     }

@@ -44,8 +44,9 @@ typedef struct {
 /* Anonymous memory that reads as zero and is real only where it was touched. */
 typedef struct { void *base; uint64_t size; } bt_cpu_region;
 
-bt_status bt_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what, bt_error *err);
-void      bt_cpu_region_unmap(bt_cpu_region *r);
+bt_status bt_device_cpu_region_map(bt_cpu_region *r, uint64_t size, const char *what,
+                                   bt_error *err);
+void      bt_device_cpu_region_unmap(bt_cpu_region *r);
 
 /* Pieces that live as long as the device. */
 typedef struct {
@@ -54,8 +55,8 @@ typedef struct {
     uint64_t       used;             /* bytes of the last chunk */
 } bt_cpu_store;
 
-bt_status bt_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err);
-void      bt_cpu_store_done(bt_cpu_store *s);
+bt_status bt_device_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err);
+void      bt_device_cpu_store_done(bt_cpu_store *s);
 
 /* ---- plans ---- */
 
@@ -142,24 +143,24 @@ typedef struct {
 } bt_cpu_device;
 
 /* Makes the plan of `t`; scratch offsets for n_rows and n_logit_rows. */
-bt_status bt_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t, bt_cpu_plan **ret_plan,
-                             bt_error *err);
-bt_status bt_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
-                           uint32_t n_logit_rows, bt_error *err);
-void      bt_cpu_plan_destroy(bt_cpu_plan *p);
+bt_status bt_device_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t,
+                                    bt_cpu_plan **ret_plan, bt_error *err);
+bt_status bt_device_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
+                                  uint32_t n_logit_rows, bt_error *err);
+void      bt_device_cpu_plan_destroy(bt_cpu_plan *p);
 
-bt_status bt_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
-                             bt_cpu_weight *ret_weight, bt_error *err);
+bt_status bt_device_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
+                                    bt_cpu_weight *ret_weight, bt_error *err);
 /* One expert's matrix; borrows the weight. */
-bt_cpu_matrix bt_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice);
+bt_cpu_matrix bt_device_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice);
 
-static inline const bt_cpu_weight *bt_cpu_weight_of(const bt_cpu_device *d, bt_weight w)
+static inline const bt_cpu_weight *bt_device_cpu_weight_of(const bt_cpu_device *d, bt_weight w)
 {
     return &d->weights[w.id - 1];
 }
 
 /* Bytes up to the next cache line. */
-static inline uint64_t bt_cpu_line(uint64_t bytes)
+static inline uint64_t bt_device_cpu_line(uint64_t bytes)
 {
     return (bytes + 63) & ~(uint64_t)63;
 }
@@ -185,7 +186,7 @@ typedef struct {
 typedef struct { uint32_t first, last; } bt_cpu_range;
 
 /* Scratch rows as this thread sees them, and how many there are. */
-static inline float *bt_cpu_rows(const bt_cpu_worker *w, bt_rows r)
+static inline float *bt_device_cpu_rows(const bt_cpu_worker *w, bt_rows r)
 {
     const bt_cpu_plan *p = w->walk->plan;
     char *base = w->walk->few && w->walk->list->own[r.slot]
@@ -194,46 +195,48 @@ static inline float *bt_cpu_rows(const bt_cpu_worker *w, bt_rows r)
     return (float *)(void *)base + r.column;
 }
 
-static inline size_t bt_cpu_stride(const bt_cpu_worker *w, bt_rows r)
+static inline size_t bt_device_cpu_stride(const bt_cpu_worker *w, bt_rows r)
 {
     return w->walk->plan->slot_stride[r.slot];
 }
 
-static inline uint32_t bt_cpu_row_count(const bt_cpu_worker *w, bt_rows r)
+static inline uint32_t bt_device_cpu_row_count(const bt_cpu_worker *w, bt_rows r)
 {
     return r.picked ? w->walk->step->n_logit_rows : w->walk->step->n_rows;
 }
 
 /* The step row behind scratch row `row`. */
-static inline uint32_t bt_cpu_step_row(const bt_cpu_worker *w, bool picked, uint32_t row)
+static inline uint32_t bt_device_cpu_step_row(const bt_cpu_worker *w, bool picked, uint32_t row)
 {
     return picked ? w->walk->step->logit_rows[row] : row;
 }
 
 /* Part `index` of n things in n_parts nearly equal runs. */
-static inline bt_cpu_range bt_cpu_part(uint32_t n, uint32_t index, uint32_t n_parts)
+static inline bt_cpu_range bt_device_cpu_part(uint32_t n, uint32_t index, uint32_t n_parts)
 {
     return (bt_cpu_range){ (uint32_t)((uint64_t)n * index / n_parts),
                            (uint32_t)((uint64_t)n * (index + 1) / n_parts) };
 }
 
 /* Rows of this stage that this thread does. */
-bt_cpu_range bt_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_rows);
+bt_cpu_range bt_device_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_rows);
 /* The next piece of a TASKS stage: first() is free of traffic, next() takes from the counter. */
-static inline uint32_t bt_cpu_task_first(const bt_cpu_worker *w) { return w->index; }
-uint32_t bt_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s);
+static inline uint32_t bt_device_cpu_task_first(const bt_cpu_worker *w) { return w->index; }
+uint32_t bt_device_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s);
 
-void bt_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s);
-void bt_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
-void bt_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
-void bt_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o);
-void bt_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o);
-void bt_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_attention *o);
+void bt_device_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s);
+void bt_device_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                               const bt_op_linear *o);
+void bt_device_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
+void bt_device_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o);
+void bt_device_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o);
+void bt_device_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                                 const bt_op_attention *o);
 /* Everything else. */
 void bt_cpu_run_small(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op);
 
 /* Walks ops [op_first, op_last) with the team, after looking the step over. */
-bt_status bt_cpu_run(bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s, uint32_t op_first,
-                     uint32_t op_last, bt_error *err);
+bt_status bt_device_cpu_run(bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
+                            uint32_t op_first, uint32_t op_last, bt_error *err);
 
 #endif

@@ -33,8 +33,8 @@ static bt_status check_state_layer(const bt_state_layout *s, const bt_state_laye
     return BT_OK;
 }
 
-bt_status bt_cpu_check_states(const bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *step,
-                              bt_error *err)
+bt_status bt_device_cpu_check_states(const bt_cpu_device *d, const bt_cpu_plan *p,
+                                     const bt_step *step, bt_error *err)
 {
     const bt_state_layout *s = step->state;
     if (p->n_state_layers == 0) {
@@ -82,11 +82,11 @@ static void convolve(const bt_cpu_worker *w, const bt_op_short_conv *o, uint32_t
                      uint32_t first, uint32_t n)
 {
     const bt_step_sequence *q = &w->walk->step->sequences[sequence];
-    const bt_cpu_weight *taps = bt_cpu_weight_of(w->walk->device, o->w);
+    const bt_cpu_weight *taps = bt_device_cpu_weight_of(w->walk->device, o->w);
     const bt_state_layer *l = &w->walk->step->state->layers[o->layer];
-    const size_t x_stride = bt_cpu_stride(w, o->x), y_stride = bt_cpu_stride(w, o->y);
-    const float *x = bt_cpu_rows(w, o->x) + q->row_first * x_stride + first;
-    float *y = bt_cpu_rows(w, o->y) + q->row_first * y_stride + first;
+    const size_t x_stride = bt_device_cpu_stride(w, o->x), y_stride = bt_device_cpu_stride(w, o->y);
+    const float *x = bt_device_cpu_rows(w, o->x) + q->row_first * x_stride + first;
+    float *y = bt_device_cpu_rows(w, o->y) + q->row_first * y_stride + first;
     float *past = state_of(w, sequence, l->conv_offset) + first;
     const uint32_t n_past = taps->n_in - 1;
     const float *rows[BT_CONV_TAPS_MAX];
@@ -108,13 +108,14 @@ static void convolve(const bt_cpu_worker *w, const bt_op_short_conv *o, uint32_t
     }
 }
 
-void bt_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                           const bt_op_short_conv *o)
+void bt_device_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                                  const bt_op_short_conv *o)
 {
     enum { BLOCK = 256 };                /* columns */
     const uint32_t n_blocks = (o->x.cols + BLOCK - 1) / BLOCK;
     const uint32_t n_tasks = w->walk->step->n_sequences * n_blocks;
-    for (uint32_t task = bt_cpu_task_first(w); task < n_tasks; task = bt_cpu_task_next(w, s)) {
+    for (uint32_t task = bt_device_cpu_task_first(w); task < n_tasks;
+         task = bt_device_cpu_task_next(w, s)) {
         const uint32_t first = task % n_blocks * BLOCK;
         if (w->walk->step->sequences[task / n_blocks].n_rows > 0) {
             convolve(w, o, task / n_blocks, first,
@@ -133,8 +134,9 @@ static void scan(const bt_cpu_worker *w, const bt_op_delta_scan *o, uint32_t seq
     const bt_state_layer *l = &w->walk->step->state->layers[o->layer];
     const uint32_t key_head = o->tiled ? head % o->n_k_heads
                                        : head / (o->n_v_heads / o->n_k_heads);
-#define FIRST(r, head_dim) \
-    (bt_cpu_rows(w, o->r) + q->row_first * bt_cpu_stride(w, o->r) + (size_t)(head_dim))
+#define FIRST(r, head_dim)                                                                         \
+    (bt_device_cpu_rows(w, o->r) + q->row_first * bt_device_cpu_stride(w, o->r) +                  \
+     (size_t)(head_dim))
     w->walk->device->kernels->delta_scan(&(bt_cpu_delta){
             .q = FIRST(q, key_head * l->dk),
             .k = FIRST(k, key_head * l->dk),
@@ -142,19 +144,19 @@ static void scan(const bt_cpu_worker *w, const bt_op_delta_scan *o, uint32_t seq
             .alpha = FIRST(alpha, head),
             .beta = FIRST(beta, head),
             .y = FIRST(y, head * l->dv),
-            .q_stride = bt_cpu_stride(w, o->q),
-            .k_stride = bt_cpu_stride(w, o->k),
-            .v_stride = bt_cpu_stride(w, o->v),
-            .alpha_stride = bt_cpu_stride(w, o->alpha),
-            .beta_stride = bt_cpu_stride(w, o->beta),
-            .y_stride = bt_cpu_stride(w, o->y),
+            .q_stride = bt_device_cpu_stride(w, o->q),
+            .k_stride = bt_device_cpu_stride(w, o->k),
+            .v_stride = bt_device_cpu_stride(w, o->v),
+            .alpha_stride = bt_device_cpu_stride(w, o->alpha),
+            .beta_stride = bt_device_cpu_stride(w, o->beta),
+            .y_stride = bt_device_cpu_stride(w, o->y),
             .n_tokens = q->n_rows,
             .dk = l->dk,
             .dv = l->dv,
             .row_first = rows.first,
             .row_last = rows.last,
-            .decay = bt_cpu_weight_of(w->walk->device, o->decay)->vector[head],
-            .dt_bias = bt_cpu_weight_of(w->walk->device, o->dt_bias)->vector[head],
+            .decay = bt_device_cpu_weight_of(w->walk->device, o->decay)->vector[head],
+            .dt_bias = bt_device_cpu_weight_of(w->walk->device, o->dt_bias)->vector[head],
             .l2_eps = o->l2_eps,
             .scale = o->scale,
             .state = state_of(w, sequence, l->delta_offset) + (size_t)head * l->dv * l->dk,
@@ -162,8 +164,8 @@ static void scan(const bt_cpu_worker *w, const bt_op_delta_scan *o, uint32_t seq
 #undef FIRST
 }
 
-void bt_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                           const bt_op_delta_scan *o)
+void bt_device_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                                  const bt_op_delta_scan *o)
 {
     enum { ROWS_STEP = 8, TASKS_PER_THREAD = 4 };
     const bt_state_layer *l = &w->walk->step->state->layers[o->layer];
@@ -171,10 +173,10 @@ void bt_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
     const uint32_t wanted = (TASKS_PER_THREAD * w->n_threads + n_heads - 1) / n_heads;
     const uint32_t most = (l->dv + ROWS_STEP - 1) / ROWS_STEP;
     const uint32_t n_parts = wanted < most ? wanted : most;
-    for (uint32_t task = bt_cpu_task_first(w); task < n_heads * n_parts;
-         task = bt_cpu_task_next(w, s)) {
+    for (uint32_t task = bt_device_cpu_task_first(w); task < n_heads * n_parts;
+         task = bt_device_cpu_task_next(w, s)) {
         const uint32_t head = task / n_parts, sequence = head / o->n_v_heads;
-        bt_cpu_range rows = bt_cpu_part(most, task % n_parts, n_parts);
+        bt_cpu_range rows = bt_device_cpu_part(most, task % n_parts, n_parts);
         rows.first *= ROWS_STEP;
         rows.last = rows.last * ROWS_STEP < l->dv ? rows.last * ROWS_STEP : l->dv;
         if (w->walk->step->sequences[sequence].n_rows > 0) {
@@ -192,36 +194,39 @@ static bt_cpu_range my_cells(const bt_cpu_worker *w, const bt_cpu_stage *s, uint
     if (s->split != BT_SPLIT_CELLS) {
         return (bt_cpu_range){ 0, cols };
     }
-    bt_cpu_range part = bt_cpu_part((cols + STEP - 1) / STEP, w->index, w->n_threads);
+    bt_cpu_range part = bt_device_cpu_part((cols + STEP - 1) / STEP, w->index, w->n_threads);
     part.first *= STEP;
     part.last = part.last * STEP < cols ? part.last * STEP : cols;
     return part;
 }
 
-void bt_cpu_run_mul(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_mul *o)
+void bt_device_cpu_run_mul(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_mul *o)
 {
     static const float one = 1.0f;
     const bt_cpu_kernels *k = w->walk->device->kernels;
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     const bt_cpu_range cells = my_cells(w, s, o->y.cols);
     for (uint32_t r = rows.first; r < rows.last && cells.first < cells.last; r++) {
         float by;
-        k->glu(&by, bt_cpu_rows(w, o->gate) + r * bt_cpu_stride(w, o->gate), &one, 1, o->act);
-        k->combine(bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y) + cells.first,
-                   bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x) + cells.first, 0, &by, 1,
-                   cells.last - cells.first, o->add);
+        k->glu(&by, bt_device_cpu_rows(w, o->gate) + r * bt_device_cpu_stride(w, o->gate), &one, 1,
+               o->act);
+        k->combine(bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y) + cells.first,
+                   bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x) + cells.first, 0,
+                   &by, 1, cells.last - cells.first, o->add);
     }
 }
 
-void bt_cpu_run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_combine *o)
+void bt_device_cpu_run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s,
+                               const bt_op_combine *o)
 {
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     const bt_cpu_range cells = my_cells(w, s, o->y.cols);
     for (uint32_t r = rows.first; r < rows.last && cells.first < cells.last; r++) {
         w->walk->device->kernels->combine(
-                bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y) + cells.first,
-                bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x) + cells.first, o->y.cols,
-                bt_cpu_rows(w, o->route) + r * bt_cpu_stride(w, o->route) + o->n_used, o->n_used,
-                cells.last - cells.first, o->add);
+                bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y) + cells.first,
+                bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x) + cells.first,
+                o->y.cols,
+                bt_device_cpu_rows(w, o->route) + r * bt_device_cpu_stride(w, o->route) + o->n_used,
+                o->n_used, cells.last - cells.first, o->add);
     }
 }

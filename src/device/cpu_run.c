@@ -115,16 +115,16 @@ static bt_status check_step(const bt_cpu_device *d, const bt_cpu_plan *p, const 
         return bt_fail(err, BT_E_DEVICE, "cpu device: the sequences have %llu rows, the step %u",
                        (unsigned long long)n_rows, s->n_rows);
     }
-    return bt_cpu_check_states(d, p, s, err);
+    return bt_device_cpu_check_states(d, p, s, err);
 }
 
 /* ---- shares ---- */
 
-bt_cpu_range bt_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_rows)
+bt_cpu_range bt_device_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_rows)
 {
     switch ((bt_cpu_split)s->split) {
     case BT_SPLIT_ROWS:
-        return bt_cpu_part(n_rows, w->index, w->n_threads);
+        return bt_device_cpu_part(n_rows, w->index, w->n_threads);
     case BT_SPLIT_ONE:
         return (bt_cpu_range){ 0, w->index == 0 ? n_rows : 0 };
     default:
@@ -132,7 +132,7 @@ bt_cpu_range bt_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint3
     }
 }
 
-uint32_t bt_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s)
+uint32_t bt_device_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s)
 {
     /* Relaxed: the counter only deals out numbers; the meetings order the data. */
     return atomic_fetch_add_explicit(&w->walk->plan->next[s - w->walk->list->stages], 1,
@@ -144,10 +144,10 @@ uint32_t bt_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s)
 static void run_embed(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_embed *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
-    const bt_cpu_weight *table = bt_cpu_weight_of(w->walk->device, o->table);
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const bt_cpu_weight *table = bt_device_cpu_weight_of(w->walk->device, o->table);
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        float *y = bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y);
+        float *y = bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y);
         k->decode_row(table->type, table->rows, table->n_in, w->walk->step->tokens[r], y);
         if (o->scale != 1.0f) {
             k->scale(y, y, o->y.cols, o->scale);
@@ -157,10 +157,11 @@ static void run_embed(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op
 
 static void run_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rows *o)
 {
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        memcpy(bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y),
-               bt_cpu_rows(w, o->x) + bt_cpu_step_row(w, true, r) * bt_cpu_stride(w, o->x),
+        memcpy(bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y),
+               bt_device_cpu_rows(w, o->x) +
+                       bt_device_cpu_step_row(w, true, r) * bt_device_cpu_stride(w, o->x),
                o->x.cols * sizeof(float));
     }
 }
@@ -168,12 +169,12 @@ static void run_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_
 static void run_rmsnorm(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rmsnorm *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
-    const float *weight = bt_cpu_weight_of(w->walk->device, o->w)->vector;
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->y));
+    const float *weight = bt_device_cpu_weight_of(w->walk->device, o->w)->vector;
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     float *temp = (float *)(void *)(w->own + w->walk->plan->temp_at);
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        const float *x = bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x);
-        float *y = bt_cpu_rows(w, o->y) + r * bt_cpu_stride(w, o->y);
+        const float *x = bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x);
+        float *y = bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y);
         k->rmsnorm(o->add ? temp : y, x, weight, o->x.cols, o->eps);
         if (o->add) {
             k->add(y, temp, o->x.cols);
@@ -184,17 +185,17 @@ static void run_rmsnorm(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_
 static void run_head_norm(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_head_norm *o)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
-    const float *weight = bt_cpu_weight_of(w->walk->device, o->w)->vector;
+    const float *weight = bt_device_cpu_weight_of(w->walk->device, o->w)->vector;
     const uint32_t dim = o->x.cols / o->n_heads;
-    const bt_cpu_range rows = bt_cpu_my_rows(w, s, bt_cpu_row_count(w, o->x));
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->x));
     bt_cpu_range heads = { 0, o->n_heads };
     if (s->split == BT_SPLIT_HEADS) {
-        heads = bt_cpu_part(s->n_groups, w->index, w->n_threads);
+        heads = bt_device_cpu_part(s->n_groups, w->index, w->n_threads);
         heads.first *= o->n_heads / s->n_groups;
         heads.last *= o->n_heads / s->n_groups;
     }
     for (uint32_t r = rows.first; r < rows.last; r++) {
-        float *x = bt_cpu_rows(w, o->x) + r * bt_cpu_stride(w, o->x);
+        float *x = bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x);
         for (uint32_t h = heads.first; h < heads.last; h++) {
             k->rmsnorm(x + h * dim, x + h * dim, weight, dim, o->eps);
         }
@@ -206,11 +207,11 @@ static void run_cells(const bt_cpu_worker *w, const bt_op *op, uint32_t row, uin
                       uint32_t n)
 {
     const bt_cpu_kernels *k = w->walk->device->kernels;
-    const bt_rows out = bt_op_output(op);
-    float *y = bt_cpu_rows(w, out) + row * bt_cpu_stride(w, out) + first;
+    const bt_rows out = bt_ops_output(op);
+    float *y = bt_device_cpu_rows(w, out) + row * bt_device_cpu_stride(w, out) + first;
     bt_rows in[BT_OP_INPUTS_MAX];
-    bt_op_inputs(op, in);
-    const float *x = bt_cpu_rows(w, in[0]) + row * bt_cpu_stride(w, in[0]) + first;
+    bt_ops_inputs(op, in);
+    const float *x = bt_device_cpu_rows(w, in[0]) + row * bt_device_cpu_stride(w, in[0]) + first;
     switch (op->kind) {
     case BT_OP_add:
         k->add(y, x, n);
@@ -223,7 +224,7 @@ static void run_cells(const bt_cpu_worker *w, const bt_op *op, uint32_t row, uin
         break;
     default:
         BT_ASSERT(op->kind == BT_OP_glu);
-        k->glu(y, x, bt_cpu_rows(w, in[1]) + row * bt_cpu_stride(w, in[1]) + first, n,
+        k->glu(y, x, bt_device_cpu_rows(w, in[1]) + row * bt_device_cpu_stride(w, in[1]) + first, n,
                op->glu.act);
         break;
     }
@@ -232,17 +233,17 @@ static void run_cells(const bt_cpu_worker *w, const bt_op *op, uint32_t row, uin
 static void run_pointwise(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
     enum { BLOCK = 1024 };               /* columns; a multiple of every vector width */
-    const bt_rows y = bt_op_output(op);
-    const uint32_t n_rows = bt_cpu_row_count(w, y);
+    const bt_rows y = bt_ops_output(op);
+    const uint32_t n_rows = bt_device_cpu_row_count(w, y);
     if (s->split != BT_SPLIT_CELLS) {
-        const bt_cpu_range rows = bt_cpu_my_rows(w, s, n_rows);
+        const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, n_rows);
         for (uint32_t r = rows.first; r < rows.last; r++) {
             run_cells(w, op, r, 0, y.cols);
         }
         return;
     }
     const uint32_t n_blocks = (y.cols + BLOCK - 1) / BLOCK;
-    const bt_cpu_range blocks = bt_cpu_part(n_rows * n_blocks, w->index, w->n_threads);
+    const bt_cpu_range blocks = bt_device_cpu_part(n_rows * n_blocks, w->index, w->n_threads);
     for (uint32_t i = blocks.first; i < blocks.last; i++) {
         const uint32_t first = i % n_blocks * BLOCK;
         run_cells(w, op, i / n_blocks, first, y.cols - first < BLOCK ? y.cols - first : BLOCK);
@@ -266,21 +267,21 @@ static void run_op(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *o
     case BT_OP_rows:      run_rows(w, s, &op->rows); break;
     case BT_OP_rmsnorm:   run_rmsnorm(w, s, &op->rmsnorm); break;
     case BT_OP_head_norm: run_head_norm(w, s, &op->head_norm); break;
-    case BT_OP_linear:    bt_cpu_run_linear(w, s, &op->linear); break;
-    case BT_OP_rope:      bt_cpu_run_rope(w, s, &op->rope); break;
-    case BT_OP_kv_put:    bt_cpu_run_kv_put(w, s, &op->kv_put); break;
-    case BT_OP_attention: bt_cpu_run_attention(w, s, &op->attention); break;
+    case BT_OP_linear:    bt_device_cpu_run_linear(w, s, &op->linear); break;
+    case BT_OP_rope:      bt_device_cpu_run_rope(w, s, &op->rope); break;
+    case BT_OP_kv_put:    bt_device_cpu_run_kv_put(w, s, &op->kv_put); break;
+    case BT_OP_attention: bt_device_cpu_run_attention(w, s, &op->attention); break;
     case BT_OP_add:
     case BT_OP_scale:
     case BT_OP_glu:
     case BT_OP_softcap:   run_pointwise(w, s, op); break;
     case BT_OP_mark:      run_mark(w, &op->mark); break;
-    case BT_OP_mul:       bt_cpu_run_mul(w, s, &op->mul); break;
-    case BT_OP_short_conv: bt_cpu_run_short_conv(w, s, &op->short_conv); break;
-    case BT_OP_delta_scan: bt_cpu_run_delta_scan(w, s, &op->delta_scan); break;
-    case BT_OP_route:     bt_cpu_run_route(w, s, &op->route); break;
-    case BT_OP_expert_linear: bt_cpu_run_expert_linear(w, s, &op->expert_linear); break;
-    case BT_OP_combine:   bt_cpu_run_combine(w, s, &op->combine); break;
+    case BT_OP_mul:       bt_device_cpu_run_mul(w, s, &op->mul); break;
+    case BT_OP_short_conv: bt_device_cpu_run_short_conv(w, s, &op->short_conv); break;
+    case BT_OP_delta_scan: bt_device_cpu_run_delta_scan(w, s, &op->delta_scan); break;
+    case BT_OP_route:     bt_device_cpu_run_route(w, s, &op->route); break;
+    case BT_OP_expert_linear: bt_device_cpu_run_expert_linear(w, s, &op->expert_linear); break;
+    case BT_OP_combine:   bt_device_cpu_run_combine(w, s, &op->combine); break;
     case BT_OP_COUNT:     break;
     }
 }
@@ -304,13 +305,13 @@ static void walk_stages(void *context, uint32_t index, uint32_t n_threads)
         if (s->meet && i != first && n_threads > 1) {
             bt_team_barrier(walk->device->team);
         }
-        const bt_op *op = bt_tape_op(walk->plan->tape, s->op);
+        const bt_op *op = bt_ops_tape_op(walk->plan->tape, s->op);
         switch ((bt_cpu_stage_kind)s->kind) {
         case BT_STAGE_ANGLES:
-            bt_cpu_run_angles(&w, s);
+            bt_device_cpu_run_angles(&w, s);
             break;
         case BT_STAGE_CONVERT:
-            bt_cpu_run_convert(&w, s, &op->linear);
+            bt_device_cpu_run_convert(&w, s, &op->linear);
             if (kept && !walk->few) {
                 bt_team_barrier(walk->device->team);   /* the plan counted on the earlier one */
             }
@@ -331,10 +332,10 @@ static void reset_counters(const bt_cpu_plan *p, const bt_cpu_walk *walk, uint32
     }
 }
 
-bt_status bt_cpu_run(bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s, uint32_t op_first,
-                     uint32_t op_last, bt_error *err)
+bt_status bt_device_cpu_run(bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
+                            uint32_t op_first, uint32_t op_last, bt_error *err)
 {
-    BT_ASSERT(op_first <= op_last && op_last <= bt_tape_count(p->tape));
+    BT_ASSERT(op_first <= op_last && op_last <= bt_ops_tape_count(p->tape));
     BT_TRY(check_step(d, p, s, err));
     const bool few = s->n_rows <= BT_CPU_FEW_ROWS;
     bt_cpu_walk walk = { .device = d, .plan = p, .list = few ? &p->few : &p->many, .step = s,

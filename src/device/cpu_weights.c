@@ -35,7 +35,7 @@ static bt_status bad_size(const bt_weight_source *s, const char *type, bt_error 
 
 static bt_status check_source(const bt_weight_source *s, cut *ret, bt_error *err)
 {
-    const bt_type_info *type = bt_type_find((uint32_t)s->type);
+    const bt_type_info *type = bt_quant_type_find((uint32_t)s->type);
     const bool all = s->row_run == 0;
     cut c = { .source = s, .n_slices = s->n_slices ? s->n_slices : 1,
               .run = all ? s->n_out : s->row_run, .step = all ? s->n_out : s->row_step };
@@ -44,7 +44,7 @@ static bt_status check_source(const bt_weight_source *s, cut *ret, bt_error *err
         return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' is of type %s, which cannot be read",
                        s->name, type ? type->name : "unknown");
     }
-    if (s->n_in == 0 || s->n_out == 0 || !bt_type_row_bytes(type, s->n_in, &c.row_bytes)) {
+    if (s->n_in == 0 || s->n_out == 0 || !bt_quant_type_row_bytes(type, s->n_in, &c.row_bytes)) {
         return bad_size(s, type->name, err);
     }
     if (s->n_out % c.run != 0 || c.step < c.run || (uint64_t)s->n_out * c.n_slices > UINT32_MAX) {
@@ -74,7 +74,7 @@ static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_err
     if (!w->vector) {
         return no_memory(s, err);
     }
-    if (bt_type_decode(s->type, s->rows, w->vector, s->n_in) != BT_OK) {
+    if (bt_quant_type_decode(s->type, s->rows, w->vector, s->n_in) != BT_OK) {
         bt_free_aligned(w->vector);
         return bt_fail(err, BT_E_UNSUPPORTED, "tensor '%s' cannot be decoded", s->name);
     }
@@ -93,7 +93,7 @@ static bt_status load_taps(bt_cpu_weight *w, const bt_weight_source *s, bt_error
         bt_free_aligned(w->vector);
         return no_memory(s, err);
     }
-    const bt_status status = bt_type_decode(s->type, s->rows, values, n);
+    const bt_status status = bt_quant_type_decode(s->type, s->rows, values, n);
     for (size_t i = 0; i < n && status == BT_OK; i++) {
         w->vector[i % s->n_in * s->n_out + i / s->n_in] = values[i];
     }
@@ -136,7 +136,7 @@ static void pack_part(void *context, uint32_t index, uint32_t n_threads)
     const packing *p = context;
     const bt_weight_source *s = p->cut->source;
     const uint32_t n_steps = (s->n_out + STEP - 1) / STEP;
-    const bt_cpu_range part = bt_cpu_part(p->n_slices * n_steps, index, n_threads);
+    const bt_cpu_range part = bt_device_cpu_part(p->n_slices * n_steps, index, n_threads);
     for (uint32_t at = part.first; at < part.last;) {
         const uint32_t slice = at / n_steps, first = at % n_steps * STEP;
         const uint32_t end = (slice + 1) * n_steps < part.last ? (slice + 1) * n_steps : part.last;
@@ -184,7 +184,7 @@ static bt_status copy_slices(bt_cpu_device *d, bt_cpu_weight *w, const cut *c, s
     if (!bt_size_mul(slice_bytes, c->n_slices, &all)) {
         return no_memory(s, err);
     }
-    BT_TRY(bt_cpu_store_take(&d->store, all, &to, err));
+    BT_TRY(bt_device_cpu_store_take(&d->store, all, &to, err));
     const packing p = { .kernels = d->kernels, .cut = c, .to = to, .slice_bytes = slice_bytes,
                         .n_slices = c->n_slices };
     if (pack) {
@@ -206,10 +206,11 @@ static bt_status load_matrix(bt_cpu_device *d, bt_cpu_weight *w, const cut *c, b
     const size_t packed = d->repack ? d->kernels->pack_bytes(s->type, s->n_out, s->n_in) : 0;
     w->kind = s->n_slices != 0 ? BT_CPU_EXPERTS : BT_CPU_MATRIX;
     if (packed != 0) {
-        return copy_slices(d, w, c, (size_t)bt_cpu_line(packed), true, err);
+        return copy_slices(d, w, c, (size_t)bt_device_cpu_line(packed), true, err);
     }
     if (runs_of(c) > 1) {
-        return copy_slices(d, w, c, (size_t)bt_cpu_line(c->row_bytes * s->n_out), false, err);
+        return copy_slices(d, w, c, (size_t)bt_device_cpu_line(c->row_bytes * s->n_out), false,
+                           err);
     }
     w->mapped = true;
     w->slice_bytes = (size_t)(c->step * c->row_bytes);
@@ -217,8 +218,8 @@ static bt_status load_matrix(bt_cpu_device *d, bt_cpu_weight *w, const cut *c, b
                               false, err);
 }
 
-bt_status bt_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
-                             bt_cpu_weight *ret_weight, bt_error *err)
+bt_status bt_device_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
+                                    bt_cpu_weight *ret_weight, bt_error *err)
 {
     bt_cpu_weight w = { .type = s->type, .n_in = s->n_in, .n_out = s->n_out,
                         .n_slices = s->n_slices ? s->n_slices : 1, .rows = s->rows };
@@ -238,7 +239,7 @@ bt_status bt_cpu_weight_make(bt_cpu_device *d, const bt_weight_source *s,
     return BT_OK;
 }
 
-bt_cpu_matrix bt_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice)
+bt_cpu_matrix bt_device_cpu_weight_slice(const bt_cpu_weight *w, uint32_t slice)
 {
     BT_ASSERT(slice < w->n_slices);
     bt_cpu_matrix m = w->matrix;

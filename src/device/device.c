@@ -56,7 +56,7 @@ bt_status bt_device_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows, uin
 
 bt_status bt_device_run(bt_device *d, const bt_tape *t, const bt_step *s, bt_error *err)
 {
-    BT_TRY(d->ops->run(d, t, s, 0, bt_tape_count(t), err));
+    BT_TRY(d->ops->run(d, t, s, 0, bt_ops_tape_count(t), err));
     return d->ops->wait(d, err);
 }
 

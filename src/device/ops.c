@@ -2,7 +2,7 @@
 #include "device/ops.h"
 #include "device/tape.h"
 
-const char *bt_op_name(bt_op_kind kind)
+const char *bt_ops_name(bt_op_kind kind)
 {
     static const char *const names[] = {
 #define X(name) #name,
@@ -12,7 +12,7 @@ const char *bt_op_name(bt_op_kind kind)
     return (unsigned)kind < BT_OP_COUNT ? names[kind] : "unknown";
 }
 
-bt_rows bt_op_output(const bt_op *op)
+bt_rows bt_ops_output(const bt_op *op)
 {
     switch (op->kind) {
     case BT_OP_embed:     return op->embed.y;
@@ -55,7 +55,7 @@ static uint32_t give(bt_rows to[BT_OP_INPUTS_MAX], uint32_t n, const bt_rows *fr
     give(ret_inputs, sizeof((bt_rows[]){ __VA_ARGS__ }) / sizeof(bt_rows),      \
          (const bt_rows[]){ __VA_ARGS__ })
 
-uint32_t bt_op_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX])
+uint32_t bt_ops_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX])
 {
     const bt_rows none = { 0 };
     switch (op->kind) {

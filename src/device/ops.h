@@ -29,7 +29,7 @@
 
 typedef struct { uint32_t id; } bt_weight;      /* a tensor on the device; 0 is none */
 
-/* Scratch rows of a tape. Slices of columns are made with bt_rows_slice. */
+/* Scratch rows of a tape. Slices of columns are made with bt_ops_rows_slice. */
 typedef struct {
     uint16_t slot;           /* 1 ..; 0 is none */
     bool     picked;         /* one row per logit row instead of one per step row */
@@ -133,6 +133,6 @@ typedef struct {
     };
 } bt_op;
 
-const char *bt_op_name(bt_op_kind kind);
+const char *bt_ops_name(bt_op_kind kind);
 
 #endif

@@ -5,7 +5,7 @@
 static void put_rows(bt_buf *to, const bt_tape *t, bt_rows r)
 {
     bool picked;
-    const uint32_t cols = bt_tape_slot_cols(t, r.slot, &picked);
+    const uint32_t cols = bt_ops_tape_slot_cols(t, r.slot, &picked);
     if (r.column == 0 && r.cols == cols) {
         bt_buf_printf(to, " s%u", r.slot);
     } else {
@@ -16,11 +16,11 @@ static void put_rows(bt_buf *to, const bt_tape *t, bt_rows r)
 static void put_weight(bt_buf *to, const bt_tape *t, bt_weight w)
 {
     bt_weight_shape shape;
-    if (bt_device_weight_shape(bt_tape_device(t), w, &shape) != BT_OK) {
+    if (bt_device_weight_shape(bt_ops_tape_device(t), w, &shape) != BT_OK) {
         bt_buf_puts(to, " (?)");
         return;
     }
-    const bt_type_info *type = bt_type_find(shape.type);
+    const bt_type_info *type = bt_quant_type_find(shape.type);
     if (shape.n_slices > 1) {
         bt_buf_printf(to, " (%ux%ux%u %s)", shape.n_in, shape.n_out, shape.n_slices,
                       type ? type->name : "?");
@@ -155,15 +155,15 @@ static bool adds(const bt_op *op)
 
 static void put_op(bt_buf *to, const bt_tape *t, uint32_t index)
 {
-    const bt_op *op = bt_tape_op(t, index);
-    const bt_rows y = bt_op_output(op);
+    const bt_op *op = bt_ops_tape_op(t, index);
+    const bt_rows y = bt_ops_output(op);
     bt_rows x[BT_OP_INPUTS_MAX];
-    const uint32_t n = bt_op_inputs(op, x);
-    const uint32_t layer = bt_tape_layer_of(t, index);
+    const uint32_t n = bt_ops_inputs(op, x);
+    const uint32_t layer = bt_ops_tape_layer_of(t, index);
     if (layer == BT_TAPE_NO_LAYER) {
-        bt_buf_printf(to, "%04u    - %-9s", index, bt_op_name(op->kind));
+        bt_buf_printf(to, "%04u    - %-9s", index, bt_ops_name(op->kind));
     } else {
-        bt_buf_printf(to, "%04u %4u %-9s", index, layer, bt_op_name(op->kind));
+        bt_buf_printf(to, "%04u %4u %-9s", index, layer, bt_ops_name(op->kind));
     }
     for (uint32_t i = 0; i < (adds(op) ? n - 1 : n); i++) {
         put_rows(to, t, x[i]);
@@ -176,19 +176,19 @@ static void put_op(bt_buf *to, const bt_tape *t, uint32_t index)
     bt_buf_puts(to, "\n");
 }
 
-void bt_tape_print(const bt_tape *t, bt_buf *to)
+void bt_ops_tape_print(const bt_tape *t, bt_buf *to)
 {
-    for (uint32_t i = 1; i <= bt_tape_slots(t); i++) {
+    for (uint32_t i = 1; i <= bt_ops_tape_slots(t); i++) {
         bool picked;
-        const uint32_t cols = bt_tape_slot_cols(t, (uint16_t)i, &picked);
+        const uint32_t cols = bt_ops_tape_slot_cols(t, (uint16_t)i, &picked);
         bt_buf_printf(to, "s%u: %u columns%s\n", i, cols, picked ? ", picked rows" : "");
     }
-    for (uint32_t i = 0; i < bt_tape_count(t); i++) {
+    for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
         put_op(to, t, i);
     }
-    if (bt_tape_result(t).slot != 0) {
+    if (bt_ops_tape_result(t).slot != 0) {
         bt_buf_puts(to, "result");
-        put_rows(to, t, bt_tape_result(t));
+        put_rows(to, t, bt_ops_tape_result(t));
         bt_buf_puts(to, "\n");
     }
 }

@@ -43,7 +43,7 @@ struct bt_tape {
 
 static atomic_uint_fast64_t n_created;
 
-bt_status bt_tape_create(const bt_device *device, bt_tape **ret_tape, bt_error *err)
+bt_status bt_ops_tape_create(const bt_device *device, bt_tape **ret_tape, bt_error *err)
 {
     BT_ASSERT(device);
     bt_tape *t = bt_alloc_zero(BT_MEM_model, 1, sizeof *t);
@@ -57,7 +57,7 @@ bt_status bt_tape_create(const bt_device *device, bt_tape **ret_tape, bt_error *
     return BT_OK;
 }
 
-void bt_tape_destroy(bt_tape *t)
+void bt_ops_tape_destroy(bt_tape *t)
 {
     if (t) {
         bt_free(t->ops);
@@ -94,10 +94,10 @@ static bt_rows take_slot(bt_tape *t, uint32_t cols, bool picked)
     return (bt_rows){ .slot = number, .picked = picked, .cols = cols };
 }
 
-bt_rows bt_tape_rows(bt_tape *t, uint32_t cols) { return take_slot(t, cols, false); }
-bt_rows bt_tape_rows_picked(bt_tape *t, uint32_t cols) { return take_slot(t, cols, true); }
+bt_rows bt_ops_tape_rows(bt_tape *t, uint32_t cols) { return take_slot(t, cols, false); }
+bt_rows bt_ops_tape_rows_picked(bt_tape *t, uint32_t cols) { return take_slot(t, cols, true); }
 
-bt_rows bt_rows_slice(bt_rows r, uint32_t column, uint32_t cols)
+bt_rows bt_ops_rows_slice(bt_rows r, uint32_t column, uint32_t cols)
 {
     if (r.slot == 0 || column > r.cols || cols > r.cols - column) {
         return (bt_rows){ 0 };
@@ -533,26 +533,26 @@ static bool has_room(bt_tape *t)
     return true;
 }
 
-void bt_tape_put(bt_tape *t, const bt_op *op)
+void bt_ops_tape_put(bt_tape *t, const bt_op *op)
 {
     BT_ASSERT(!t->finished);
     if (t->mistake.status != BT_OK || !check(t, op) || !has_room(t)) {
         return;
     }
-    const bt_rows output = bt_op_output(op);
+    const bt_rows output = bt_ops_output(op);
     if (output.slot != 0) {
         note_written(t, output);
     }
     t->ops[t->n_ops++] = (entry){ *op, t->layer };
 }
 
-void bt_tape_set_layer(bt_tape *t, uint32_t layer)
+void bt_ops_tape_set_layer(bt_tape *t, uint32_t layer)
 {
     BT_ASSERT(!t->finished);
     t->layer = layer;
 }
 
-void bt_tape_set_result(bt_tape *t, bt_rows logits)
+void bt_ops_tape_set_result(bt_tape *t, bt_rows logits)
 {
     BT_ASSERT(!t->finished);
     if (t->mistake.status == BT_OK && reads(t, logits, "the result")) {
@@ -560,7 +560,7 @@ void bt_tape_set_result(bt_tape *t, bt_rows logits)
     }
 }
 
-bt_status bt_tape_finish(bt_tape *t, bt_error *err)
+bt_status bt_ops_tape_finish(bt_tape *t, bt_error *err)
 {
     if (t->mistake.status != BT_OK) {
         return bt_fail(err, t->mistake.status, "%s", t->mistake.text);
@@ -571,28 +571,28 @@ bt_status bt_tape_finish(bt_tape *t, bt_error *err)
 
 /* ---- looking ---- */
 
-uint32_t bt_tape_count(const bt_tape *t) { return t->n_ops; }
-uint32_t bt_tape_slots(const bt_tape *t) { return t->n_slots; }
-bt_rows  bt_tape_result(const bt_tape *t) { return t->result; }
+uint32_t bt_ops_tape_count(const bt_tape *t) { return t->n_ops; }
+uint32_t bt_ops_tape_slots(const bt_tape *t) { return t->n_slots; }
+bt_rows  bt_ops_tape_result(const bt_tape *t) { return t->result; }
 
-const bt_op *bt_tape_op(const bt_tape *t, uint32_t index)
+const bt_op *bt_ops_tape_op(const bt_tape *t, uint32_t index)
 {
     BT_ASSERT(index < t->n_ops);
     return &t->ops[index].op;
 }
 
-uint32_t bt_tape_layer_of(const bt_tape *t, uint32_t index)
+uint32_t bt_ops_tape_layer_of(const bt_tape *t, uint32_t index)
 {
     BT_ASSERT(index < t->n_ops);
     return t->ops[index].layer;
 }
 
-uint32_t bt_tape_slot_cols(const bt_tape *t, uint16_t number, bool *ret_picked)
+uint32_t bt_ops_tape_slot_cols(const bt_tape *t, uint16_t number, bool *ret_picked)
 {
     BT_ASSERT(number >= 1 && number <= t->n_slots);
     *ret_picked = t->slots[number].picked;
     return t->slots[number].cols;
 }
 
-const bt_device *bt_tape_device(const bt_tape *t) { return t->device; }
-uint64_t bt_tape_id(const bt_tape *t) { return t->id; }
+const bt_device *bt_ops_tape_device(const bt_tape *t) { return t->device; }
+uint64_t bt_ops_tape_id(const bt_tape *t) { return t->id; }

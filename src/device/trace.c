@@ -61,12 +61,12 @@ static void put_rows(trace_device *d, bt_rows y, uint32_t n_rows)
 static void put_line(trace_device *d, const bt_tape *t, const bt_step *s, uint32_t index,
                      uint64_t ns)
 {
-    const bt_op *op = bt_tape_op(t, index);
-    const bt_rows y = bt_op_output(op);
+    const bt_op *op = bt_ops_tape_op(t, index);
+    const bt_rows y = bt_ops_output(op);
     const uint32_t n_rows = y.picked ? s->n_logit_rows : s->n_rows;
-    const uint32_t layer = bt_tape_layer_of(t, index);
+    const uint32_t layer = bt_ops_tape_layer_of(t, index);
     fprintf(d->file, "{\"step\":%" PRIu64 ",\"op\":%u,\"name\":\"%s\"", d->n_steps, index,
-            bt_op_name(op->kind));
+            bt_ops_name(op->kind));
     if (layer != BT_TAPE_NO_LAYER) {
         fprintf(d->file, ",\"layer\":%u", layer);
     }
@@ -89,7 +89,7 @@ static bt_status run(bt_device *base, const bt_tape *t, const bt_step *s, uint32
         BT_TRY(d->inner->ops->run(d->inner, t, s, i, i + 1, err));
         BT_TRY(d->inner->ops->wait(d->inner, err));
         const uint64_t ns = bt_clock_ns() - begin;
-        total *sum = &d->totals[bt_tape_op(t, i)->kind];
+        total *sum = &d->totals[bt_ops_tape_op(t, i)->kind];
         sum->count++;
         sum->ns += ns;
         if (d->file) {
@@ -106,7 +106,7 @@ static void put_totals(const trace_device *d)
         if (sum->count == 0) {
             continue;
         }
-        const char *name = bt_op_name((bt_op_kind)kind);
+        const char *name = bt_ops_name((bt_op_kind)kind);
         const double ms = (double)sum->ns / 1e6;
         if (d->file) {
             fprintf(d->file, "{\"total\":\"%s\",\"steps\":%" PRIu64 ",\"count\":%" PRIu64

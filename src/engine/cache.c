@@ -3,7 +3,7 @@
 #include "engine/private.h"
 #include "engine/state.h"
 
-bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page)
+bool bt_engine_cache_take_page(bt_engine *e, uint32_t *ret_page)
 {
     while (bt_kv_page_take(e->pool, ret_page) != BT_OK) {
         if (!bt_kv_prefix_evict(e->prefixes)) {
@@ -13,7 +13,7 @@ bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page)
     return true;
 }
 
-bool bt_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows)
+bool bt_engine_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows)
 {
     while (bt_kv_page_make_writable(e->pool, *page, n_rows, page) != BT_OK) {
         if (!bt_kv_prefix_evict(e->prefixes)) {
@@ -29,22 +29,22 @@ static uint32_t usable(const bt_request *r)
     return r->no_cache ? 0 : r->prefill_only ? r->n_prompt : r->n_prompt - 1;
 }
 
-uint32_t bt_cache_match(const bt_engine *e, const bt_request *r)
+uint32_t bt_engine_cache_match(const bt_engine *e, const bt_request *r)
 {
     const uint32_t n = bt_kv_prefix_match(e->prefixes, r->cache_key, r->tokens, usable(r));
-    return bt_state_usable(e, r, n);
+    return bt_engine_state_usable(e, r, n);
 }
 
-void bt_cache_share(bt_engine *e, bt_request *r)
+void bt_engine_cache_share(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->n_pages == 0);
-    const uint32_t n = e->states ? bt_cache_match(e, r) : usable(r);
+    const uint32_t n = e->states ? bt_engine_cache_match(e, r) : usable(r);
     r->n_done = bt_kv_prefix_take(e->prefixes, r->cache_key, r->tokens, n, r->pages);
     r->n_pages = (r->n_done + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     r->n_entered = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
 }
 
-void bt_cache_enter(bt_engine *e, bt_request *r)
+void bt_engine_cache_enter(bt_engine *e, bt_request *r)
 {
     const uint32_t n = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
     if (!r->no_cache && !r->other_pages && n > r->n_entered) {
@@ -53,17 +53,17 @@ void bt_cache_enter(bt_engine *e, bt_request *r)
     }
 }
 
-void bt_cache_enter_last(bt_engine *e, bt_request *r)
+void bt_engine_cache_enter_last(bt_engine *e, bt_request *r)
 {
     if (!r->no_cache && r->n_done > 0) {
         bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, r->n_done, r->pages, &r->cursor);
     }
 }
 
-void bt_cache_forget(bt_engine *e, bt_request *r)
+void bt_engine_cache_forget(bt_engine *e, bt_request *r)
 {
     bt_kv_prefix_forget(e->prefixes, r->cache_key, r->tokens, r->n_done);
     if (e->states) {
-        bt_snapshot_drop_all(e->states);     /* which of them are sound, nobody can tell */
+        bt_kv_snapshot_drop_all(e->states);     /* which of them are sound, nobody can tell */
     }
 }

@@ -67,20 +67,20 @@ static void *engine_main(void *context)
 {
     bt_engine *e = context;
     while (take_mail(e)) {
-        bt_imports_settle(e);
-        bt_sequences_reap(e);
-        bt_sequences_admit(e);
-        const bool any = bt_schedule(e);
+        bt_engine_imports_settle(e);
+        bt_engine_sequences_reap(e);
+        bt_engine_sequences_admit(e);
+        const bool any = bt_engine_schedule(e);
         if (any) {
-            bt_step_run(e);
+            bt_engine_step_run(e);
         }
-        bt_stats_publish(e);
+        bt_engine_stats_publish(e);
         if (!any) {
             sleep_until_mail(e);
         }
     }
-    bt_sequences_close(e);
-    bt_stats_publish(e);
+    bt_engine_sequences_close(e);
+    bt_engine_stats_publish(e);
     return NULL;
 }
 
@@ -125,17 +125,17 @@ static bt_status create_pool(bt_engine *e, bt_error *err)
     };
     BT_TRY(bt_kv_pool_create(e->options.device, &o, &e->pool, err));
     BT_TRY(bt_kv_prefix_create(e->pool, n_pages, &e->prefixes, err));
-    return bt_states_create(e, err);
+    return bt_engine_states_create(e, err);
 }
 
 static bt_status find_eog(bt_engine *e, bt_error *err)
 {
     const bt_tokenizer *t = e->options.tokenizer;
-    const uint32_t n = t ? bt_tokenizer_count(t) : 0;
+    const uint32_t n = t ? bt_text_tokenizer_count(t) : 0;
     for (uint32_t pass = 0; pass < 2; pass++) {
         size_t count = 0;
         for (uint32_t id = 0; id < n && id < e->n_vocab; id++) {
-            if (bt_tokenizer_is_eog(t, id)) {
+            if (bt_text_tokenizer_is_eog(t, id)) {
                 if (pass == 1) {
                     e->eog[count] = id;
                 }
@@ -174,7 +174,7 @@ static void release(bt_engine *e)
 {
     bt_kv_prefix_destroy(e->prefixes);
     bt_kv_pool_destroy(e->pool);
-    bt_state_pool_destroy(e->states);
+    bt_kv_state_pool_destroy(e->states);
     bt_plan *p = &e->plan;
     bt_free(p->tokens);
     bt_free(p->positions);
@@ -217,13 +217,13 @@ static bt_status build(bt_engine *e, bt_error *err)
 {
     const bt_engine_options *o = &e->options;
     e->n_vocab = bt_model_config_of(o->model)->n_vocab;
-    e->piece_max = o->tokenizer ? bt_tokenizer_piece_max(o->tokenizer) : 0;
+    e->piece_max = o->tokenizer ? bt_text_tokenizer_piece_max(o->tokenizer) : 0;
     e->tape = bt_model_tape(o->model, o->push);
     BT_TRY(create_tables(e, err));
     BT_TRY(find_eog(e, err));
     BT_TRY(create_pool(e, err));
     BT_TRY(bt_device_prepare(o->device, e->tape, o->n_batch, o->n_parallel, err));
-    bt_stats_publish(e);
+    bt_engine_stats_publish(e);
     if (pthread_create(&e->thread, NULL, engine_main, e) != 0) {
         return bt_fail(err, BT_E_NOMEM, "the system gives no thread for the engine");
     }

@@ -16,7 +16,8 @@
  * rows is never used.
  *
  * Lifetime: create starts the thread; destroy ends all requests (reason: closed) and joins it.
- *           A bt_request lives until bt_request_release, which may come after the engine's end.
+ *           A bt_request lives until bt_engine_request_release, which may come after the engine's
+ *           end.
  * Threads:  submit, the bt_request_* and bt_engine_import_* functions: any thread.
  * Failure:  a request that cannot run ends with an END event that carries the status and a
  *           sentence; a token is never produced from rows that were not computed or committed.
@@ -56,7 +57,7 @@ typedef struct {
 typedef enum {
     BT_PREFILL_LOCAL, BT_PREFILL_REMOTE, BT_PREFILL_MIXED, BT_PREFILL_CACHE
 } bt_prefill_place;
-const char *bt_prefill_place_name(bt_prefill_place place);   /* static; "unknown" for others */
+const char *bt_engine_prefill_place_name(bt_prefill_place place); /* static; "unknown" for others */
 typedef enum { BT_POLICY_FALLBACK, BT_POLICY_FAIL, BT_POLICY_HEDGE } bt_prefill_policy;
 typedef enum { BT_WHERE_AUTO, BT_WHERE_LOCAL, BT_WHERE_REMOTE } bt_prefill_where;
 
@@ -153,10 +154,10 @@ typedef struct {
 
 /* Any thread, for rows told by layer_done or chunk_done, while the request is not released. A
  * pushing request keeps its pages until then, END or not; release it before the engine's end. */
-void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
-                            void *ret_k, void *ret_v);
-void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
-                             void *ret_data);
+void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position,
+                                   uint32_t n, void *ret_k, void *ret_v);
+void bt_engine_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset,
+                                    uint64_t size, void *ret_data);
 
 /* ---- requests ---- */
 
@@ -194,7 +195,7 @@ typedef struct {
  * divided only beyond twice that. */
 enum { BT_CUTS_MAX = 16, BT_STEP_MAX_MS = 1000, BT_STEP_LAST_MAX_MS = 2000 };
 
-bt_request_options bt_request_defaults(void);
+bt_request_options bt_engine_request_defaults(void);
 
 typedef enum {
     BT_EVENT_BEGIN,       /* validated and started; n_prompt, n_cached are known */
@@ -207,7 +208,7 @@ typedef enum {
     BT_FINISH_NONE, BT_FINISH_EOG, BT_FINISH_STOP, BT_FINISH_LENGTH, BT_FINISH_CONTEXT,
     BT_FINISH_CANCELLED, BT_FINISH_ERROR
 } bt_finish;
-const char *bt_finish_name(bt_finish finish);          /* static; "unknown" for others */
+const char *bt_engine_finish_name(bt_finish finish);          /* static; "unknown" for others */
 
 typedef struct {
     uint32_t n_prompt, n_cached, n_predicted;
@@ -243,15 +244,16 @@ BT_MUST_CHECK bt_status bt_engine_submit(bt_engine *e, const bt_request_options 
                                          bt_request **ret_request, bt_error *err);
 /* The next event; BT_E_AGAIN after timeout_ms without one. After END only END comes. A consumer
  * that does not read pauses its own sequence only. */
-BT_MUST_CHECK bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event);
+BT_MUST_CHECK bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms,
+                                               bt_event *ret_event);
 /* The END event follows (BT_FINISH_CANCELLED), within a step. */
-void bt_request_cancel(bt_request *r);
+void bt_engine_request_cancel(bt_request *r);
 /* Cancels if still running; the handle is gone. NULL is fine. */
-void bt_request_release(bt_request *r);
+void bt_engine_request_release(bt_request *r);
 /* After END (before: what is known so far). */
-void bt_request_stats_get(const bt_request *r, bt_request_stats *ret_stats);
-uint64_t bt_request_id(const bt_request *r);
-uint32_t bt_request_seed(const bt_request *r);
+void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *ret_stats);
+uint64_t bt_engine_request_id(const bt_request *r);
+uint32_t bt_engine_request_seed(const bt_request *r);
 
 /* ---- looking in: any thread ---- */
 

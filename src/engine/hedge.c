@@ -28,9 +28,9 @@ static bool take_pages(bt_engine *e, const bt_request *r, uint32_t *pages)
 {
     uint32_t n = share(e, r, pages);
     bool fits = r->n_done % BT_KV_PAGE_TOKENS == 0 ||
-                bt_cache_own_page(e, &pages[n - 1], r->n_done % BT_KV_PAGE_TOKENS);
+                bt_engine_cache_own_page(e, &pages[n - 1], r->n_done % BT_KV_PAGE_TOKENS);
     while (fits && n < r->n_pages) {
-        fits = bt_cache_take_page(e, &pages[n]);
+        fits = bt_engine_cache_take_page(e, &pages[n]);
         n += fits;
     }
     if (!fits) {
@@ -39,10 +39,10 @@ static bool take_pages(bt_engine *e, const bt_request *r, uint32_t *pages)
     return fits;
 }
 
-bool bt_hedge_begin(bt_engine *e, bt_request *r)
+bool bt_engine_hedge_begin(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->phase == BT_PHASE_REMOTE && !r->other_pages);
-    if (!bt_sequence_fits(e, r->n_pages - r->n_done / BT_KV_PAGE_TOKENS)) {
+    if (!bt_engine_sequence_fits(e, r->n_pages - r->n_done / BT_KV_PAGE_TOKENS)) {
         return false;
     }
     uint32_t *pages = bt_alloc_zero(BT_MEM_engine, r->n_pages_max, sizeof *pages);
@@ -58,7 +58,7 @@ bool bt_hedge_begin(bt_engine *e, bt_request *r)
     return true;
 }
 
-void bt_hedge_end(bt_engine *e, bt_request *r, bool elsewhere)
+void bt_engine_hedge_end(bt_engine *e, bt_request *r, bool elsewhere)
 {
     if (elsewhere) {
         uint32_t *pages = r->other_pages;

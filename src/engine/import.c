@@ -97,10 +97,10 @@ bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, u
 static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer, uint64_t offset,
                          uint64_t size)
 {
-    if (!e->states || layer >= bt_state_pool_layout(e->states)->n_layers) {
+    if (!e->states || layer >= bt_kv_state_pool_layout(e->states)->n_layers) {
         return false;
     }
-    const uint64_t total = bt_state_layer_bytes(e->states, layer);
+    const uint64_t total = bt_kv_state_layer_bytes(e->states, layer);
     return size > 0 && (offset == t->state_have[layer] || offset == 0) && size <= total &&
            offset <= total - size;
 }
@@ -118,16 +118,16 @@ bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, 
     t->n_writers++;
     pthread_mutex_unlock(&e->import_lock);
 
-    bt_state_import(e->states, slot, layer, offset, size, data);
+    bt_kv_state_import(e->states, slot, layer, offset, size, data);
     if (snapshot != BT_NOTHING) {
-        bt_state_import(e->states, snapshot, layer, offset, size, data);
+        bt_kv_state_import(e->states, snapshot, layer, offset, size, data);
     }
 
     pthread_mutex_lock(&e->import_lock);
     if (t->state_have) {
-        t->n_missing += t->state_have[layer] == bt_state_layer_bytes(e->states, layer);
+        t->n_missing += t->state_have[layer] == bt_kv_state_layer_bytes(e->states, layer);
         t->state_have[layer] = offset + size;
-        t->n_missing -= offset + size == bt_state_layer_bytes(e->states, layer);
+        t->n_missing -= offset + size == bt_kv_state_layer_bytes(e->states, layer);
     }
     t->n_writers--;
     const bool open = t->state == BT_TICKET_OPEN && t->id == ticket;
@@ -196,11 +196,11 @@ static bool open_ticket(bt_engine *e, bt_request *r, uint32_t place)
     const uint32_t words = (n + WORD - 1) / WORD;
     uint64_t *have = bt_alloc_zero(BT_MEM_engine, (size_t)n_layers * (words + 1), sizeof *have);
     uint32_t slot = BT_NOTHING, snapshot = BT_NOTHING;
-    if (!have || !bt_state_take_slot(e, &slot)) {
+    if (!have || !bt_engine_state_take_slot(e, &slot)) {
         bt_free(have);
         return false;
     }
-    if (!e->states || r->no_cache || !bt_snapshot_reserve(e->states, &snapshot)) {
+    if (!e->states || r->no_cache || !bt_kv_snapshot_reserve(e->states, &snapshot)) {
         snapshot = BT_NOTHING;
     }
     pthread_mutex_lock(&e->import_lock);
@@ -239,8 +239,7 @@ static bt_ticket close_ticket(bt_engine *e, bt_request *r)
 static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
 {
     if (t->snapshot != BT_NOTHING) {
-        bt_snapshot_publish(e->states, t->snapshot, r->cache_key, r->tokens,
-                            whole ? t->end : 0);
+        bt_kv_snapshot_publish(e->states, t->snapshot, r->cache_key, r->tokens, whole ? t->end : 0);
     }
     if (whole && e->states) {
         const uint32_t old = r->state_slot;
@@ -248,7 +247,7 @@ static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
         t->state_slot = old;
         r->snapshot_at = t->snapshot != BT_NOTHING ? t->end : r->snapshot_at;
     }
-    bt_state_give_slot(e, &t->state_slot);
+    bt_engine_state_give_slot(e, &t->state_slot);
     bt_free(t->have);
 }
 
@@ -267,7 +266,7 @@ static void say_local(bt_request *r, const char *reason, bool fallback)
     set_report(r, &report);
 }
 
-bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
+bool bt_engine_import_start(bt_engine *e, bt_request *r, uint32_t place)
 {
     if (!e->placement.start) {
         const bool wished = r->where == BT_WHERE_REMOTE;
@@ -285,11 +284,11 @@ bool bt_import_start(bt_engine *e, bt_request *r, uint32_t place)
         .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
         .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = borders,
         .n_borders = r->no_worker_cache      /* and so the worker keeps none */
-                ? 0 : bt_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
+                ? 0 : bt_engine_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
         .cache_key = r->cache_key, .no_cache = r->no_worker_cache, .where = r->where,
         .policy = r->policy,
     };
-    bt_load_describe(e, r, &job);
+    bt_engine_load_describe(e, r, &job);
     bt_prefill_report report = { .place = BT_PREFILL_LOCAL };
     r->phase = BT_PHASE_REMOTE;
     r->remote_ms = bt_clock_ms();
@@ -308,19 +307,19 @@ static void drop_ticket(bt_engine *e, bt_request *r)
 {
     bt_ticket was = close_ticket(e, r);
     free_ticket(e, r, &was, false);
-    if (bt_hedge_runs(r)) {
-        bt_hedge_end(e, r, false);
+    if (bt_engine_hedge_runs(r)) {
+        bt_engine_hedge_end(e, r, false);
     }
 }
 
-void bt_import_cancel(bt_engine *e, bt_request *r)
+void bt_engine_import_cancel(bt_engine *e, bt_request *r)
 {
     const uint64_t id = r->ticket;
     drop_ticket(e, r);
     e->placement.cancel(e->placement.context, id);
 }
 
-void bt_import_outrun(bt_engine *e, bt_request *r)
+void bt_engine_import_outrun(bt_engine *e, bt_request *r)
 {
     const uint64_t id = r->ticket;
     const bool first = r->n_done == r->n_prompt;
@@ -391,10 +390,10 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
                (unsigned long long)r->id, (unsigned long long)t->n_missing);
     }
     report.hedged = r->hedged;
-    if (bt_hedge_runs(r)) {
+    if (bt_engine_hedge_runs(r)) {
         /* Further than we are: complete, or what there is of it is more. */
         const bool elsewhere = t->first + n > r->n_done;
-        bt_hedge_end(e, r, elsewhere);
+        bt_engine_hedge_end(e, r, elsewhere);
         n = elsewhere ? n : 0;
     }
     free_ticket(e, r, t, complete && n > 0);
@@ -405,16 +404,16 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
     r->phase = BT_PHASE_PREFILL;
     r->n_remote = n;
     r->n_done = n > 0 ? t->first + n : r->n_done;
-    bt_cache_enter(e, r);
+    bt_engine_cache_enter(e, r);
     if (n > 0) {
-        bt_ring_put_progress(r, r->n_done);
+        bt_engine_ring_put_progress(r, r->n_done);
     }
     if (!complete && r->policy == BT_POLICY_FAIL) {
-        bt_sequence_end(e, r, BT_FINISH_ERROR, told_status(t->status), report.reason);
+        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, told_status(t->status), report.reason);
     }
 }
 
-void bt_imports_settle(bt_engine *e)
+void bt_engine_imports_settle(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
@@ -427,8 +426,8 @@ void bt_imports_settle(bt_engine *e)
         if (over) {
             bt_ticket was = close_ticket(e, r);
             settle(e, r, &was);
-        } else if (hedge && !bt_hedge_runs(r)) {
-            (void)bt_hedge_begin(e, r);    /* else in a later round */
+        } else if (hedge && !bt_engine_hedge_runs(r)) {
+            (void)bt_engine_hedge_begin(e, r);    /* else in a later round */
         }
     }
 }

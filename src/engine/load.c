@@ -1,7 +1,7 @@
 /* See load.h. */
 #include "engine/load.h"
 
-void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job)
+void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job)
 {
     const uint32_t n = r->n_prompt - r->n_done;
     uint32_t n_decoding = 0;
@@ -19,6 +19,6 @@ void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *j
         }
         n_decoding += s->phase == BT_PHASE_DECODE;
     }
-    job->decode_ms = bt_pace_decode_ms(&e->pace, n_decoding);
-    job->last_ms = bt_pace_decode_ms(&e->pace, n_decoding + 1);
+    job->decode_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding);
+    job->last_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding + 1);
 }

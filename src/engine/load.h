@@ -6,6 +6,6 @@
 #include "engine/private.h"
 
 /* Engine's thread. Fills in the fields of the job that say so. */
-void bt_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job);
+void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job);
 
 #endif

@@ -31,18 +31,19 @@ static double at(const bt_pace_line *l, double x)
     return y > 0 ? y : 0;
 }
 
-double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows)
+double bt_engine_pace_decode_ms(const bt_pace *p, uint32_t n_rows)
 {
     return n_rows == 0 ? 0 : at(&p->decode, n_rows);
 }
 
-double bt_pace_prefill_ms(const bt_pace *p, bool decoding, double position)
+double bt_engine_pace_prefill_ms(const bt_pace *p, bool decoding, double position)
 {
     const bt_pace_line *l = decoding && p->mixed.w > 0 ? &p->mixed : &p->alone;
     return at(l->w > 0 ? l : &p->mixed, position);
 }
 
-void bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms)
+void bt_engine_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys,
+                         double ms)
 {
     if (n_prefill == 0) {
         put(&p->decode, n_decode, ms);
@@ -50,7 +51,7 @@ void bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_ke
         p->decode_ms = FADE * p->decode_ms + ms;
         return;
     }
-    const double rest = ms - bt_pace_decode_ms(p, n_decode), y = rest > 0 ? rest : 0;
+    const double rest = ms - bt_engine_pace_decode_ms(p, n_decode), y = rest > 0 ? rest : 0;
     put(n_decode > 0 ? &p->mixed : &p->alone, n_keys / n_prefill, y / n_prefill);
     if (n_decode == 0) {
         p->prefill_rows = FADE * p->prefill_rows + n_prefill;
@@ -59,7 +60,7 @@ void bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_ke
 }
 
 /* What prefill reaches alone; where it never was alone, what it reaches beside decoding. */
-double bt_pace_prefill_rate(const bt_pace *p)
+double bt_engine_pace_prefill_rate(const bt_pace *p)
 {
     if (p->prefill_ms > 0) {
         return p->prefill_rows / p->prefill_ms;
@@ -67,7 +68,7 @@ double bt_pace_prefill_rate(const bt_pace *p)
     return p->mixed.y > 0 ? p->mixed.w / p->mixed.y : 0;
 }
 
-double bt_pace_decode_rate(const bt_pace *p)
+double bt_engine_pace_decode_rate(const bt_pace *p)
 {
     return p->decode_ms > 0 ? p->decode_rows / p->decode_ms : 0;
 }

@@ -14,11 +14,12 @@ typedef struct {
     double decode_rows, decode_ms, prefill_rows, prefill_ms;   /* fading sums, for the rates */
 } bt_pace;
 
-void   bt_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys, double ms);
-double bt_pace_decode_ms(const bt_pace *p, uint32_t n_rows);
+void bt_engine_pace_note(bt_pace *p, uint32_t n_decode, uint32_t n_prefill, double n_keys,
+                         double ms);
+double bt_engine_pace_decode_ms(const bt_pace *p, uint32_t n_rows);
 /* Of one prefill row at `position`, with or without decoding in the step; 0: not known yet. */
-double bt_pace_prefill_ms(const bt_pace *p, bool decoding, double position);
-double bt_pace_prefill_rate(const bt_pace *p);         /* rows per ms; 0: not known yet */
-double bt_pace_decode_rate(const bt_pace *p);
+double bt_engine_pace_prefill_ms(const bt_pace *p, bool decoding, double position);
+double bt_engine_pace_prefill_rate(const bt_pace *p);         /* rows per ms; 0: not known yet */
+double bt_engine_pace_decode_rate(const bt_pace *p);
 
 #endif

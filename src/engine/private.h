@@ -186,61 +186,63 @@ struct bt_engine {
 void bt_engine_wake(bt_engine *e);                     /* any thread */
 void bt_engine_unref(bt_engine *e);
 
-void bt_request_unref(bt_request *r);                  /* request.c */
+void bt_engine_request_unref(bt_request *r);                  /* request.c */
 
 /* ---- ring.c ---- */
-bt_status bt_ring_init(bt_request *r);
-void bt_ring_done(bt_request *r);
+bt_status bt_engine_ring_init(bt_request *r);
+void bt_engine_ring_done(bt_request *r);
 /* Whether a token's event and an END fit; if not, the consumer's next wait wakes the engine. */
-bool bt_ring_has_room(bt_request *r);
+bool bt_engine_ring_has_room(bt_request *r);
 /* A slot to fill and then to put. Its text has room for text_max bytes, its top for n_logprobs. */
-bt_event *bt_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top);
-void bt_ring_put(bt_request *r);
-void bt_ring_put_progress(bt_request *r, uint32_t n_done);   /* dropped when it is half full */
+bt_event *bt_engine_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top);
+void bt_engine_ring_put(bt_request *r);
+void bt_engine_ring_put_progress(bt_request *r, uint32_t n_done); /* dropped when it is half full */
 
 /* ---- sequence.c ---- */
-void bt_sequences_admit(bt_engine *e);
-void bt_sequences_reap(bt_engine *e);                  /* what was cancelled or released */
+void bt_engine_sequences_admit(bt_engine *e);
+void bt_engine_sequences_reap(bt_engine *e);                  /* what was cancelled or released */
 /* Makes sure of a page for position n_done. May end or preempt younger sequences, or end this one:
  * false then, or when it must sit this step out. */
-bool bt_sequence_has_page(bt_engine *e, bt_request *r);
+bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r);
 /* Whether so many pages can be had without those that answers will ask for before long. */
-bool bt_sequence_fits(const bt_engine *e, uint32_t n_pages);
+bool bt_engine_sequence_fits(const bt_engine *e, uint32_t n_pages);
 /* The END event, and everything given back. */
-void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
-                     const char *message);
-void bt_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index);
-void bt_sequences_close(bt_engine *e);                 /* the engine ends: all of them */
+void bt_engine_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
+                            const char *message);
+void bt_engine_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index);
+void bt_engine_sequences_close(bt_engine *e);                 /* the engine ends: all of them */
 
 /* ---- cache.c ---- */
 /* Both evict if they must; false: no page is left. The second makes a page writable whose first
  * n_rows rows count: a copy of its own, where others hold it. */
-bool bt_cache_take_page(bt_engine *e, uint32_t *ret_page);
-bool bt_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows);
-uint32_t bt_cache_match(const bt_engine *e, const bt_request *r);
+bool bt_engine_cache_take_page(bt_engine *e, uint32_t *ret_page);
+bool bt_engine_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows);
+uint32_t bt_engine_cache_match(const bt_engine *e, const bt_request *r);
 /* Shares the pages of the longest known beginning; n_done becomes its length. */
-void bt_cache_share(bt_engine *e, bt_request *r);
-void bt_cache_enter(bt_engine *e, bt_request *r);      /* full pages that are done */
-void bt_cache_enter_last(bt_engine *e, bt_request *r); /* and the last: nobody writes any more */
-void bt_cache_forget(bt_engine *e, bt_request *r);     /* its rows proved to be damaged */
+void bt_engine_cache_share(bt_engine *e, bt_request *r);
+void bt_engine_cache_enter(bt_engine *e, bt_request *r);      /* full pages that are done */
+void bt_engine_cache_enter_last(bt_engine *e,
+                                bt_request *r); /* and the last: nobody writes any more */
+void bt_engine_cache_forget(bt_engine *e, bt_request *r);     /* its rows proved to be damaged */
 
 /* ---- schedule.c ---- */
-bool bt_schedule(bt_engine *e);                        /* fills e->plan; false: nothing to do */
+bool bt_engine_schedule(bt_engine *e); /* fills e->plan; false: nothing to do */
 
 /* ---- step.c ---- */
-void bt_step_run(bt_engine *e);
+void bt_engine_step_run(bt_engine *e);
 
 /* ---- import.c ---- */
 /* Asks the placement. true: the request is REMOTE; false: it goes on here. */
-bool bt_import_start(bt_engine *e, bt_request *r, uint32_t slot);
-void bt_imports_settle(bt_engine *e);                  /* commits and abandons that came */
+bool bt_engine_import_start(bt_engine *e, bt_request *r, uint32_t slot);
+void bt_engine_imports_settle(bt_engine *e);                  /* commits and abandons that came */
 /* No rows after this; tells the placement. The second: the prompt was prefilled here first. */
-void bt_import_cancel(bt_engine *e, bt_request *r);
-void bt_import_outrun(bt_engine *e, bt_request *r);
+void bt_engine_import_cancel(bt_engine *e, bt_request *r);
+void bt_engine_import_outrun(bt_engine *e, bt_request *r);
 
 /* ---- stats.c ---- */
-void bt_stats_publish(bt_engine *e);
-void bt_stats_finish(bt_engine *e, bt_request *r, bt_finish finish);   /* the request's own too */
-void bt_stats_begin(bt_engine *e, bt_request *r);
+void bt_engine_stats_publish(bt_engine *e);
+void bt_engine_stats_finish(bt_engine *e, bt_request *r,
+                            bt_finish finish); /* the request's own too */
+void bt_engine_stats_begin(bt_engine *e, bt_request *r);
 
 #endif

@@ -12,9 +12,9 @@
  * memory until the step that runs has ended. */
 enum { LINE_PARTS = 4 };
 
-bt_request_options bt_request_defaults(void)
+bt_request_options bt_engine_request_defaults(void)
 {
-    return (bt_request_options){ .n_predict = UINT32_MAX, .sampling = bt_sampler_defaults() };
+    return (bt_request_options){ .n_predict = UINT32_MAX, .sampling = bt_sample_defaults() };
 }
 
 /* ---- what may be wrong with a request ---- */
@@ -95,7 +95,7 @@ static bt_status create_sampler(bt_engine *e, const bt_request_options *o, bt_re
     size_t n_suppressed = 0;
     const uint32_t *suppressed = NULL;
     if (e->options.tokenizer) {
-        suppressed = bt_tokenizer_suppressed(e->options.tokenizer, &n_suppressed);
+        suppressed = bt_text_tokenizer_suppressed(e->options.tokenizer, &n_suppressed);
     }
     const size_t n_eog = o->ignore_eog ? e->n_eog : 0;
     bt_logit_bias *bias = bt_alloc_zero(BT_MEM_engine, o->sampling.n_bias + n_suppressed + n_eog,
@@ -118,13 +118,13 @@ static bt_status create_sampler(bt_engine *e, const bt_request_options *o, bt_re
     bt_sampler_options sampling = o->sampling;
     sampling.bias = bias;
     sampling.n_bias = n;
-    const bt_status status = bt_sampler_create(&sampling, e->n_vocab, e->options.n_ctx, &r->sampler,
-                                               err);
+    const bt_status status =
+            bt_sample_create(&sampling, e->n_vocab, e->options.n_ctx, &r->sampler, err);
     bt_free(bias);
     BT_TRY(status);
-    r->seed = bt_sampler_seed(r->sampler);
+    r->seed = bt_sample_seed(r->sampler);
     for (uint32_t i = 0; i < o->n_tokens; i++) {
-        bt_sampler_accept(r->sampler, o->tokens[i]);
+        bt_sample_accept(r->sampler, o->tokens[i]);
     }
     return BT_OK;
 }
@@ -169,7 +169,7 @@ static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request 
     if (!o->prefill_only) {
         BT_TRY(create_sampler(e, o, r, err));
     }
-    if (bt_ring_init(r) != BT_OK) {
+    if (bt_engine_ring_init(r) != BT_OK) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a request's events");
     }
     return BT_OK;
@@ -177,16 +177,16 @@ static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request 
 
 static void destroy(bt_request *r)
 {
-    bt_sampler_destroy(r->sampler);
+    bt_sample_destroy(r->sampler);
     bt_text_stream_destroy(r->stream);
-    bt_ring_done(r);
+    bt_engine_ring_done(r);
     bt_free(r->tokens);
     bt_free(r->pages);
     bt_free(r->borders);
     bt_free(r);
 }
 
-void bt_request_unref(bt_request *r)
+void bt_engine_request_unref(bt_request *r)
 {
     /* Releases what this holder wrote to the other, which acquires it before it frees. */
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) == 1) {
@@ -299,7 +299,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
 /* ---- handles ---- */
 
 /* Who waits no more makes room in the line at once. */
-void bt_request_cancel(bt_request *r)
+void bt_engine_request_cancel(bt_request *r)
 {
     bt_engine *e = r->engine;
     pthread_mutex_lock(&e->mail_lock);
@@ -313,19 +313,19 @@ void bt_request_cancel(bt_request *r)
     pthread_mutex_unlock(&e->mail_lock);
 }
 
-void bt_request_release(bt_request *r)
+void bt_engine_request_release(bt_request *r)
 {
     if (!r) {
         return;
     }
-    bt_request_cancel(r);
+    bt_engine_request_cancel(r);
     /* Releases the client's last use of the pages to the engine, which gives them back. */
     atomic_store_explicit(&r->released, true, memory_order_release);
     bt_engine_wake(r->engine);
-    bt_request_unref(r);
+    bt_engine_request_unref(r);
 }
 
-void bt_request_stats_get(const bt_request *r, bt_request_stats *ret_stats)
+void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *ret_stats)
 {
     /* The lock guards; it is no part of what a reader calls the request's value. */
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&r->lock;
@@ -334,26 +334,26 @@ void bt_request_stats_get(const bt_request *r, bt_request_stats *ret_stats)
     pthread_mutex_unlock(lock);
 }
 
-uint64_t bt_request_id(const bt_request *r)
+uint64_t bt_engine_request_id(const bt_request *r)
 {
     return r->id;
 }
 
-uint32_t bt_request_seed(const bt_request *r)
+uint32_t bt_engine_request_seed(const bt_request *r)
 {
     return r->seed;
 }
 
-void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
-                            void *ret_k, void *ret_v)
+void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position,
+                                   uint32_t n, void *ret_k, void *ret_v)
 {
     BT_ASSERT(n <= r->n_prompt && position <= r->n_prompt - n);
     bt_kv_rows_export(r->engine->pool, r->pages, layer, position, n, ret_k, ret_v);
 }
 
-void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
-                             void *ret_data)
+void bt_engine_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset,
+                                    uint64_t size, void *ret_data)
 {
     BT_ASSERT(r->has_push && r->state_slot != BT_NOTHING);
-    bt_state_export(r->engine->states, r->state_slot, layer, offset, size, ret_data);
+    bt_kv_state_export(r->engine->states, r->state_slot, layer, offset, size, ret_data);
 }

@@ -54,7 +54,7 @@ static bool wait_until(pthread_cond_t *c, pthread_mutex_t *lock, const struct ti
 #endif
 }
 
-bt_status bt_ring_init(bt_request *r)
+bt_status bt_engine_ring_init(bt_request *r)
 {
     size_t n = r->text_max > 0 ? TEXTS_MAX_BYTES / r->text_max : SLOTS_MAX;
     n = n < SLOTS_MIN ? SLOTS_MIN : n > SLOTS_MAX ? SLOTS_MAX : n;
@@ -74,7 +74,7 @@ bt_status bt_ring_init(bt_request *r)
     return BT_OK;
 }
 
-void bt_ring_done(bt_request *r)
+void bt_engine_ring_done(bt_request *r)
 {
     if (r->slots && r->texts && r->tops) {
         pthread_mutex_destroy(&r->lock);
@@ -85,7 +85,7 @@ void bt_ring_done(bt_request *r)
     bt_free(r->tops);
 }
 
-bool bt_ring_has_room(bt_request *r)
+bool bt_engine_ring_has_room(bt_request *r)
 {
     pthread_mutex_lock(&r->lock);
     const bool room = r->count + 2 <= r->n_slots;
@@ -105,7 +105,7 @@ static uint32_t slot_behind_last(bt_request *r)
     return at;
 }
 
-bt_event *bt_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top)
+bt_event *bt_engine_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top)
 {
     const uint32_t at = slot_behind_last(r);
     bt_event *event = &r->slots[at];
@@ -115,7 +115,7 @@ bt_event *bt_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_to
     return event;
 }
 
-void bt_ring_put(bt_request *r)
+void bt_engine_ring_put(bt_request *r)
 {
     pthread_mutex_lock(&r->lock);
     const bt_event *event = &r->slots[(r->head + r->count) % r->n_slots];
@@ -125,7 +125,7 @@ void bt_ring_put(bt_request *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-void bt_ring_put_progress(bt_request *r, uint32_t n_done)
+void bt_engine_ring_put_progress(bt_request *r, uint32_t n_done)
 {
     pthread_mutex_lock(&r->lock);
     const bool room = r->count < r->n_slots / 2;
@@ -133,10 +133,10 @@ void bt_ring_put_progress(bt_request *r, uint32_t n_done)
     if (room) {
         char *text;
         bt_token_logprob *top;
-        bt_event *event = bt_ring_slot(r, &text, &top);
+        bt_event *event = bt_engine_ring_slot(r, &text, &top);
         event->kind = BT_EVENT_PROGRESS;
         event->n_done = n_done;
-        bt_ring_put(r);
+        bt_engine_ring_put(r);
     }
 }
 
@@ -154,7 +154,7 @@ static bool give_back(bt_request *r)
     return wake;
 }
 
-bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event)
+bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event)
 {
     const struct timespec until = time_after(timeout_ms);
     pthread_mutex_lock(&r->lock);

@@ -48,9 +48,9 @@ static void plan_decode(bt_engine *e)
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
         if (r && r->phase == BT_PHASE_DECODE) {
-            r->waits_for_room = !bt_ring_has_room(r);
+            r->waits_for_room = !bt_engine_ring_has_room(r);
             if (!r->waits_for_room) {
-                (void)bt_sequence_has_page(e, r);
+                (void)bt_engine_sequence_has_page(e, r);
             }
         }
     }
@@ -73,7 +73,7 @@ static double urgency(const bt_request *r, double now_ms, double rows_per_ms)
 /* Sequences that have prompt left, most urgent first; gives how many. */
 static uint32_t line_up(const bt_engine *e, bt_request **line)
 {
-    const double now = bt_clock_ms(), rate = bt_pace_prefill_rate(&e->pace);
+    const double now = bt_clock_ms(), rate = bt_engine_pace_prefill_rate(&e->pace);
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
@@ -94,19 +94,20 @@ static uint32_t line_up(const bt_engine *e, bt_request **line)
 static uint32_t rows_in(const bt_engine *e, bool decoding, double position, double ms,
                         uint32_t n_max)
 {
-    const double one = bt_pace_prefill_ms(&e->pace, decoding, position);
+    const double one = bt_engine_pace_prefill_ms(&e->pace, decoding, position);
     if (one <= 0) {
         return n_max < ROWS_FIRST ? n_max : ROWS_FIRST;
     }
     double n = ms / one;
-    n = ms / bt_pace_prefill_ms(&e->pace, decoding, position + n / 2);   /* of the middle row */
+    n = ms /
+        bt_engine_pace_prefill_ms(&e->pace, decoding, position + n / 2); /* of the middle row */
     return n < 0 ? 0 : n < n_max ? (uint32_t)n : n_max;
 }
 
 /* Tokens of the prompt that may go into one step at most; whether it is the planned last one. */
 static uint32_t rows_wanted(const bt_engine *e, const bt_request *r, bool *ret_last)
 {
-    uint32_t end = bt_state_next_cut(e, r);
+    uint32_t end = bt_engine_state_next_cut(e, r);
     bool last = r->n_cuts > 0;
     for (uint32_t i = r->n_cuts; i > 0; i--) {
         if (r->cuts[i - 1] > r->n_done) {
@@ -139,7 +140,8 @@ static void plan_prefill(bt_engine *e)
     const uint32_t n_line = line_up(e, line);
     const bool decoding = p->n_decode_rows > 0;
     const uint32_t n_least = decoding ? ROWS_MIN_DECODING : ROWS_MIN_ALONE;
-    double ms = decoding ? e->options.decode_gap_ms - bt_pace_decode_ms(&e->pace, p->n_decode_rows)
+    double ms = decoding ? e->options.decode_gap_ms -
+                                   bt_engine_pace_decode_ms(&e->pace, p->n_decode_rows)
                          : BT_STEP_MAX_MS;
     uint32_t n_rows = 0;
     for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
@@ -155,7 +157,7 @@ static void plan_prefill(bt_engine *e)
         if (n == 0) {
             break;
         }
-        ms -= n * bt_pace_prefill_ms(&e->pace, decoding, r->n_done + n / 2.0);
+        ms -= n * bt_engine_pace_prefill_ms(&e->pace, decoding, r->n_done + n / 2.0);
         p->n_keys += (double)n * (r->n_done + (n + 1) / 2.0);
         n_rows += n;
         add_part(p, r, n, n == left && !r->prefill_only && r->n_predict > 0);
@@ -163,7 +165,7 @@ static void plan_prefill(bt_engine *e)
     p->n_prefill_rows = n_rows;
 }
 
-bool bt_schedule(bt_engine *e)
+bool bt_engine_schedule(bt_engine *e)
 {
     bt_plan *p = &e->plan;
     p->n_rows = p->n_parts = p->n_logit_rows = 0;

@@ -24,7 +24,7 @@ static void give_memory(bt_engine *e, bt_request *r)
         bt_kv_page_unref(e->pool, r->pages[i]);
     }
     r->n_pages = 0;
-    bt_state_give_slot(e, &r->state_slot);
+    bt_engine_state_give_slot(e, &r->state_slot);
 }
 
 static uint32_t pages_of(uint32_t n_positions)
@@ -63,7 +63,7 @@ static void drop_pages(bt_engine *e, bt_request *r, uint32_t n_left)
 /* The state of position n, if it is still known: other threads make room for snapshots. */
 static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
 {
-    r->n_done = bt_state_restore(e, r, n);
+    r->n_done = bt_engine_state_restore(e, r, n);
     drop_pages(e, r, pages_of(r->n_done));
 }
 
@@ -71,12 +71,12 @@ static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
 static void own_last_page(bt_engine *e, bt_request *r)
 {
     while (r->n_done % BT_KV_PAGE_TOKENS != 0 &&
-           !bt_cache_own_page(e, &r->pages[r->n_pages - 1], r->n_done % BT_KV_PAGE_TOKENS)) {
+           !bt_engine_cache_own_page(e, &r->pages[r->n_pages - 1], r->n_done % BT_KV_PAGE_TOKENS)) {
         begin_at(e, r, r->n_done - r->n_done % BT_KV_PAGE_TOKENS);
     }
 }
 
-bool bt_sequence_fits(const bt_engine *e, uint32_t n_pages)
+bool bt_engine_sequence_fits(const bt_engine *e, uint32_t n_pages)
 {
     return n_pages + headroom(e) <= pages_available(e);
 }
@@ -84,13 +84,13 @@ bool bt_sequence_fits(const bt_engine *e, uint32_t n_pages)
 /* Shares what the cache has and takes the rest; false, with nothing held, when pages are short. */
 static bool reserve(bt_engine *e, bt_request *r)
 {
-    if (!bt_state_take_slot(e, &r->state_slot)) {
+    if (!bt_engine_state_take_slot(e, &r->state_slot)) {
         return false;
     }
-    bt_cache_share(e, r);
+    bt_engine_cache_share(e, r);
     const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
     const uint32_t n_needed = pages_of(positions_to_begin(r));
-    bool fits = bt_sequence_fits(e, n_needed - n_full);
+    bool fits = bt_engine_sequence_fits(e, n_needed - n_full);
     if (fits) {
         begin_at(e, r, r->n_done);
     }
@@ -98,7 +98,7 @@ static bool reserve(bt_engine *e, bt_request *r)
         own_last_page(e, r);
     }
     while (fits && r->n_pages < n_needed) {
-        fits = bt_cache_take_page(e, &r->pages[r->n_pages]);
+        fits = bt_engine_cache_take_page(e, &r->pages[r->n_pages]);
         r->n_pages += fits;
     }
     if (!fits) {
@@ -137,9 +137,9 @@ static bool follows_another(bt_engine *e, const bt_request *r)
         if (common <= s->n_done || common < FOLLOW_MIN) {
             continue;
         }
-        known = known == BT_NOTHING ? bt_cache_match(e, r) : known;
+        known = known == BT_NOTHING ? bt_engine_cache_match(e, r) : known;
         if (common >= known + FOLLOW_MIN &&
-            bt_state_shared_up_to(e, s, common) >= known + FOLLOW_MIN) {
+            bt_engine_state_shared_up_to(e, s, common) >= known + FOLLOW_MIN) {
             return true;
         }
     }
@@ -160,9 +160,9 @@ static void put_begin(bt_request *r)
 {
     char *text;
     bt_token_logprob *top;
-    bt_event *event = bt_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(r, &text, &top);
     event->kind = BT_EVENT_BEGIN;
-    bt_ring_put(r);
+    bt_engine_ring_put(r);
 }
 
 static void begin(bt_engine *e, bt_request *r)
@@ -177,23 +177,23 @@ static void begin(bt_engine *e, bt_request *r)
     if (!r->begun) {
         r->begun = true;
         r->admitted_ms = bt_clock_ms();
-        bt_stats_begin(e, r);
+        bt_engine_stats_begin(e, r);
         put_begin(r);
     }
     if (r->has_push && r->n_done > 0) {
         r->push.chunk_done(r->push.context, r->n_done);
     }
     if (r->n_done == r->n_prompt) {
-        bt_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
+        bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     } else if (!r->prefill_only && r->n_done + 1 < r->n_prompt) {
-        if (!bt_import_start(e, r, place) && r->where == BT_WHERE_REMOTE &&
+        if (!bt_engine_import_start(e, r, place) && r->where == BT_WHERE_REMOTE &&
             r->policy == BT_POLICY_FAIL) {
-            bt_sequence_end(e, r, BT_FINISH_ERROR, BT_E_LOST, r->stats.prefill.reason);
+            bt_engine_sequence_end(e, r, BT_FINISH_ERROR, BT_E_LOST, r->stats.prefill.reason);
         }
     }
 }
 
-void bt_sequences_admit(bt_engine *e)
+void bt_engine_sequences_admit(bt_engine *e)
 {
     bt_request **at = &e->waiting;
     while (*at && e->n_active < e->options.n_parallel) {
@@ -227,8 +227,8 @@ static void leave_place(bt_engine *e, const bt_request *r)
 static bool end_a_hedge(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
-        if (e->active[i] && bt_hedge_runs(e->active[i])) {
-            bt_import_outrun(e, e->active[i]);
+        if (e->active[i] && bt_engine_hedge_runs(e->active[i])) {
+            bt_engine_import_outrun(e, e->active[i]);
             return true;
         }
     }
@@ -239,11 +239,11 @@ static bool end_a_hedge(bt_engine *e)
 static void preempt(bt_engine *e, bt_request *r)
 {
     if (r->ticket != 0) {
-        bt_import_cancel(e, r);
+        bt_engine_import_cancel(e, r);
     }
     bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
            (unsigned long long)r->id, r->n_done);
-    bt_state_keep(e, r);
+    bt_engine_state_keep(e, r);
     give_memory(e, r);
     leave_place(e, r);
     r->phase = BT_PHASE_WAITING;
@@ -270,12 +270,12 @@ static bt_request *youngest(const bt_engine *e)
     return best;
 }
 
-bool bt_sequence_has_page(bt_engine *e, bt_request *r)
+bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->phase == BT_PHASE_DECODE);
     while (r->n_pages * BT_KV_PAGE_TOKENS <= r->n_done) {
         BT_ASSERT(r->n_pages < r->n_pages_max);
-        if (bt_cache_take_page(e, &r->pages[r->n_pages])) {
+        if (bt_engine_cache_take_page(e, &r->pages[r->n_pages])) {
             r->n_pages++;
             continue;
         }
@@ -292,7 +292,7 @@ bool bt_sequence_has_page(bt_engine *e, bt_request *r)
                  "share are in use, and this request, the youngest, was ended after %u tokens; "
                  "start with a larger context or fewer parallel sequences", e->options.n_ctx,
                  victim->n_tokens);
-        bt_sequence_end(e, victim, BT_FINISH_CONTEXT, BT_OK, text);
+        bt_engine_sequence_end(e, victim, BT_FINISH_CONTEXT, BT_OK, text);
         if (victim == r) {
             return false;
         }
@@ -307,7 +307,7 @@ static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status s
 {
     char *text;
     bt_token_logprob *top;
-    bt_event *event = bt_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(r, &text, &top);
     event->kind = BT_EVENT_END;
     event->finish = finish;
     event->stop_index = stop_index;
@@ -320,7 +320,7 @@ static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status s
         event->text_size = bt_text_stream_end(r->stream, text);
         event->text = text;
     }
-    bt_ring_put(r);
+    bt_engine_ring_put(r);
 }
 
 static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, bt_status status,
@@ -328,37 +328,37 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
 {
     BT_ASSERT(r->phase != BT_PHASE_ENDED);
     if (r->ticket != 0) {
-        bt_import_cancel(e, r);
+        bt_engine_import_cancel(e, r);
     }
     if (r->phase != BT_PHASE_REMOTE && finish != BT_FINISH_ERROR) {
-        bt_cache_enter_last(e, r);
-        bt_state_keep(e, r);
+        bt_engine_cache_enter_last(e, r);
+        bt_engine_state_keep(e, r);
     }
     leave_place(e, r);
     r->phase = BT_PHASE_ENDED;
-    bt_stats_finish(e, r, finish);
+    bt_engine_stats_finish(e, r, finish);
     /* Pages of a pushing request are exported until its release. */
     const bool keep = r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire);
     if (!keep) {
         give_memory(e, r);
     }
-    bt_stats_publish(e);               /* who sees END also sees that it is gone */
+    bt_engine_stats_publish(e);               /* who sees END also sees that it is gone */
     put_end(r, finish, stop_index, status, message);
     if (keep) {
         r->next = e->ended_pushes;
         e->ended_pushes = r;
     } else {
-        bt_request_unref(r);
+        bt_engine_request_unref(r);
     }
 }
 
-void bt_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
-                     const char *message)
+void bt_engine_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
+                            const char *message)
 {
     end(e, r, finish, -1, status, message);
 }
 
-void bt_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index)
+void bt_engine_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index)
 {
     end(e, r, BT_FINISH_STOP, stop_index, BT_OK, "");
 }
@@ -377,18 +377,18 @@ static void clear_ended(bt_engine *e, bool all)
         if (all || atomic_load_explicit(&r->released, memory_order_acquire)) {
             *at = r->next;
             give_memory(e, r);
-            bt_request_unref(r);
+            bt_engine_request_unref(r);
         } else {
             at = &r->next;
         }
     }
 }
 
-void bt_sequences_reap(bt_engine *e)
+void bt_engine_sequences_reap(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         if (e->active[i] && is_cancelled(e->active[i])) {
-            bt_sequence_end(e, e->active[i], BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
+            bt_engine_sequence_end(e, e->active[i], BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
         }
     }
     bt_request **at = &e->waiting;
@@ -396,7 +396,7 @@ void bt_sequences_reap(bt_engine *e)
         bt_request *r = *at;
         if (is_cancelled(r)) {
             *at = r->next;
-            bt_sequence_end(e, r, BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
+            bt_engine_sequence_end(e, r, BT_FINISH_CANCELLED, BT_E_CANCELLED, "");
         } else {
             at = &r->next;
         }
@@ -404,18 +404,18 @@ void bt_sequences_reap(bt_engine *e)
     clear_ended(e, false);
 }
 
-void bt_sequences_close(bt_engine *e)
+void bt_engine_sequences_close(bt_engine *e)
 {
     static const char why[] = "the server is shutting down";
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         if (e->active[i]) {
-            bt_sequence_end(e, e->active[i], BT_FINISH_ERROR, BT_E_CLOSED, why);
+            bt_engine_sequence_end(e, e->active[i], BT_FINISH_ERROR, BT_E_CLOSED, why);
         }
     }
     while (e->waiting) {
         bt_request *r = e->waiting;
         e->waiting = r->next;
-        bt_sequence_end(e, r, BT_FINISH_ERROR, BT_E_CLOSED, why);
+        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, BT_E_CLOSED, why);
     }
     clear_ended(e, true);
 }

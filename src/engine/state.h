@@ -11,24 +11,24 @@
 #include "engine/private.h"
 #include "engine/snapshots.h"
 
-bt_status bt_states_create(bt_engine *e, bt_error *err);
-bool bt_state_take_slot(bt_engine *e, uint32_t *ret_slot);
-void bt_state_give_slot(bt_engine *e, uint32_t *slot);      /* BT_NOTHING is fine; becomes that */
+bt_status bt_engine_states_create(bt_engine *e, bt_error *err);
+bool bt_engine_state_take_slot(bt_engine *e, uint32_t *ret_slot);
+void bt_engine_state_give_slot(bt_engine *e, uint32_t *slot); /* BT_NOTHING is fine; becomes that */
 /* How much of a known beginning of n tokens can be used. */
-uint32_t bt_state_usable(const bt_engine *e, const bt_request *r, uint32_t n);
+uint32_t bt_engine_state_usable(const bt_engine *e, const bt_request *r, uint32_t n);
 /* The state becomes the one at the last known position up to n; gives that position. */
-uint32_t bt_state_restore(bt_engine *e, bt_request *r, uint32_t n);
+uint32_t bt_engine_state_restore(bt_engine *e, bt_request *r, uint32_t n);
 /* Where r's next step has to end at the latest: at most n_prompt. */
-uint32_t bt_state_next_cut(const bt_engine *e, const bt_request *r);
+uint32_t bt_engine_state_next_cut(const bt_engine *e, const bt_request *r);
 /* The last positions below `end` at which r would leave snapshots were it prefilled here from where
  * it is, ascending; at most n_max, and no more than there is room for. Gives how many. */
-uint32_t bt_state_planned(const bt_engine *e, const bt_request *r, uint32_t end, uint32_t n_max,
-                          uint32_t *ret_positions);
+uint32_t bt_engine_state_planned(const bt_engine *e, const bt_request *r, uint32_t end,
+                                 uint32_t n_max, uint32_t *ret_positions);
 /* How much of its first n tokens r, which is being prefilled, will leave for others; r is cut
  * there for them. */
-uint32_t bt_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n);
+uint32_t bt_engine_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n);
 /* r came from position `from` to n_done: a snapshot, if one is due there. */
-void bt_state_advanced(bt_engine *e, bt_request *r, uint32_t from);
-void bt_state_keep(bt_engine *e, bt_request *r);       /* a snapshot at n_done */
+void bt_engine_state_advanced(bt_engine *e, bt_request *r, uint32_t from);
+void bt_engine_state_keep(bt_engine *e, bt_request *r);       /* a snapshot at n_done */
 
 #endif

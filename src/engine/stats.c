@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "engine/private.h"
 
-void bt_stats_publish(bt_engine *e)
+void bt_engine_stats_publish(bt_engine *e)
 {
     bt_engine_stats *s = &e->stats;
     s->n_running = e->n_active;
@@ -19,12 +19,12 @@ void bt_stats_publish(bt_engine *e)
     s->kv_pages_cached = bt_kv_pool_idle(e->pool);
     s->kv_token_bytes = bt_kv_token_bytes(e->pool);
     if (e->states) {
-        s->n_snapshots = bt_snapshot_count(e->states);
-        s->snapshot_bytes = bt_snapshot_bytes(e->states);
-        s->state_bytes = bt_state_bytes(e->states);
+        s->n_snapshots = bt_kv_snapshot_count(e->states);
+        s->snapshot_bytes = bt_kv_snapshot_bytes(e->states);
+        s->state_bytes = bt_kv_state_bytes(e->states);
     }
-    s->prefill_tokens_per_second = 1000 * bt_pace_prefill_rate(&e->pace);
-    s->decode_tokens_per_second = 1000 * bt_pace_decode_rate(&e->pace);
+    s->prefill_tokens_per_second = 1000 * bt_engine_pace_prefill_rate(&e->pace);
+    s->decode_tokens_per_second = 1000 * bt_engine_pace_decode_rate(&e->pace);
     pthread_mutex_lock(&e->stats_lock);
     e->published = *s;
     pthread_mutex_unlock(&e->stats_lock);
@@ -43,7 +43,7 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats)
     pthread_mutex_unlock(lock);
 }
 
-void bt_stats_begin(bt_engine *e, bt_request *r)
+void bt_engine_stats_begin(bt_engine *e, bt_request *r)
 {
     e->stats.n_requests++;
     pthread_mutex_lock(&r->lock);
@@ -95,7 +95,7 @@ static void count(bt_engine *e, const bt_request *r, bt_finish finish)
     s->n_tokens_max = r->n_tokens > s->n_tokens_max ? r->n_tokens : s->n_tokens_max;
 }
 
-void bt_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
+void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
 {
     const double now = bt_clock_ms();
     pthread_mutex_lock(&r->lock);
@@ -116,6 +116,6 @@ void bt_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     count(e, r, finish);
     bt_log(BT_LOG_DEBUG, "engine request %llu end %s prompt %u cached %u remote %u predicted %u "
            "queue_ms %.1f prompt_ms %.1f predicted_ms %.1f", (unsigned long long)r->id,
-           bt_finish_name(finish), s->n_prompt, s->n_cached, r->n_remote, s->n_predicted,
+           bt_engine_finish_name(finish), s->n_prompt, s->n_cached, r->n_remote, s->n_predicted,
            s->queue_ms, s->prompt_ms, s->predicted_ms);
 }

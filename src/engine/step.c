@@ -31,7 +31,7 @@ static bt_status run(bt_engine *e, bt_error *err)
         .row_sequence = p->row_sequence, .n_sequences = p->n_parts, .sequences = p->sequences,
         .n_logit_rows = p->n_logit_rows, .logit_rows = p->logit_rows,
         .kv = bt_kv_pool_layout(e->pool),
-        .state = e->states ? bt_state_pool_layout(e->states) : NULL,
+        .state = e->states ? bt_kv_state_pool_layout(e->states) : NULL,
         .on_mark = on_mark, .mark_context = e,
     };
     return bt_device_run(e->options.device, e->tape, &step, err);
@@ -57,11 +57,11 @@ static bool is_eog(const bt_engine *e, uint32_t token)
 static const char *piece_of(const bt_engine *e, const bt_request *r, uint32_t token,
                             size_t *ret_size)
 {
-    if (token >= bt_tokenizer_count(e->options.tokenizer)) {
+    if (token >= bt_text_tokenizer_count(e->options.tokenizer)) {
         *ret_size = 0;
         return "";
     }
-    return bt_tokenizer_piece(e->options.tokenizer, token, r->special, ret_size);
+    return bt_text_tokenizer_piece(e->options.tokenizer, token, r->special, ret_size);
 }
 
 /* Appends the token and tells the consumer; gives the index of a stop string that is complete. */
@@ -72,7 +72,7 @@ static int put_token(bt_engine *e, bt_request *r, uint32_t token, const float *l
     int stop = -1;
     BT_ASSERT(r->n_tokens < r->n_tokens_max);
     r->tokens[r->n_tokens++] = token;
-    bt_event *event = bt_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(r, &text, &top);
     event->kind = BT_EVENT_TOKEN;
     event->token = token;
     event->text = text;
@@ -82,11 +82,11 @@ static int put_token(bt_engine *e, bt_request *r, uint32_t token, const float *l
         event->text_size = bt_text_stream_put(r->stream, piece, size, text, &stop);
     }
     if (r->want_logprobs) {
-        bt_sampler_logprobs(r->sampler, logits, token, r->n_logprobs, top, &event->logprob);
+        bt_sample_logprobs(r->sampler, logits, token, r->n_logprobs, top, &event->logprob);
         event->top = top;
         event->n_top = r->n_logprobs;
     }
-    bt_ring_put(r);
+    bt_engine_ring_put(r);
     return stop;
 }
 
@@ -94,14 +94,14 @@ static void after_token(bt_engine *e, bt_request *r, int stop)
 {
     const uint32_t n_predicted = r->n_tokens - r->n_prompt;
     if (stop >= 0) {
-        bt_sequence_end_stop(e, r, stop);
+        bt_engine_sequence_end_stop(e, r, stop);
     } else if (n_predicted >= r->n_predict) {
-        bt_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
+        bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     } else if (r->n_tokens >= e->options.n_ctx) {
         char message[160];
         snprintf(message, sizeof message, "the context of %u tokens is full: %u of the prompt, %u "
                  "of the answer", e->options.n_ctx, r->n_prompt, n_predicted);
-        bt_sequence_end(e, r, BT_FINISH_CONTEXT, BT_OK, message);
+        bt_engine_sequence_end(e, r, BT_FINISH_CONTEXT, BT_OK, message);
     } else {
         r->phase = BT_PHASE_DECODE;
     }
@@ -114,18 +114,18 @@ static void sample(bt_engine *e, bt_request *r, const float *logits)
     if (r->first_token_ms <= 0) {
         r->first_token_ms = bt_clock_ms();
     }
-    const bt_status status = bt_sampler_pick(r->sampler, logits, &token, &err);
+    const bt_status status = bt_sample_pick(r->sampler, logits, &token, &err);
     if (status != BT_OK) {
         bt_log(BT_LOG_WARN, "engine request %llu failed: %s", (unsigned long long)r->id, err.text);
         if (status == BT_E_DEVICE) {
-            bt_cache_forget(e, r);
+            bt_engine_cache_forget(e, r);
         }
-        bt_sequence_end(e, r, BT_FINISH_ERROR, status, err.text);
+        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, status, err.text);
         return;
     }
-    bt_cache_enter(e, r);
+    bt_engine_cache_enter(e, r);
     if (!r->ignore_eog && is_eog(e, token)) {
-        bt_sequence_end(e, r, BT_FINISH_EOG, BT_OK, "");
+        bt_engine_sequence_end(e, r, BT_FINISH_EOG, BT_OK, "");
         return;
     }
     after_token(e, r, put_token(e, r, token, logits));
@@ -138,27 +138,27 @@ static void advance(bt_engine *e, const bt_step_part *part)
     bt_request *r = part->request;
     const bool prompt = part->position < r->n_prompt;
     r->n_done += part->n_rows;
-    bt_state_advanced(e, r, part->position);
+    bt_engine_state_advanced(e, r, part->position);
     if (r->has_push) {
         r->push.chunk_done(r->push.context, r->n_done);
     }
     if (prompt) {
         e->stats.n_prompt_tokens += part->n_rows;
-        bt_ring_put_progress(r, r->n_done);
+        bt_engine_ring_put_progress(r, r->n_done);
     }
     if (r->ticket != 0 && r->n_done == r->n_prompt) {
-        bt_import_outrun(e, r);
+        bt_engine_import_outrun(e, r);
     }
     if (part->logit_row != BT_NOTHING) {
         uint64_t stride;
-        const bt_rows result = bt_tape_result(e->tape);
+        const bt_rows result = bt_ops_tape_result(e->tape);
         const float *rows = bt_device_read_rows(e->options.device, result, &stride);
         sample(e, r, rows + part->logit_row * stride);
         return;
     }
-    bt_cache_enter(e, r);
+    bt_engine_cache_enter(e, r);
     if (r->n_done == r->n_prompt) {
-        bt_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
+        bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     }
 }
 
@@ -169,8 +169,8 @@ static void fail_all(bt_engine *e, bt_status status, const char *why)
     snprintf(message, sizeof message, "the device failed: %.280s", why);
     bt_log(BT_LOG_WARN, "engine step failed rows %u: %s", e->plan.n_rows, why);
     for (uint32_t i = 0; i < e->plan.n_parts; i++) {
-        bt_sequence_end(e, e->plan.parts[i].request, BT_FINISH_ERROR,
-                        status == BT_OK ? BT_E_DEVICE : status, message);
+        bt_engine_sequence_end(e, e->plan.parts[i].request, BT_FINISH_ERROR,
+                               status == BT_OK ? BT_E_DEVICE : status, message);
     }
 }
 
@@ -178,7 +178,7 @@ static void fail_all(bt_engine *e, bt_status status, const char *why)
 static void tell_cost(bt_engine *e, double ms)
 {
     const bt_plan *p = &e->plan;
-    const double rest = ms - bt_pace_decode_ms(&e->pace, p->n_decode_rows);
+    const double rest = ms - bt_engine_pace_decode_ms(&e->pace, p->n_decode_rows);
     if (!e->placement.measured || p->n_prefill_rows == 0 || rest <= 0) {
         return;
     }
@@ -191,7 +191,7 @@ static void tell_cost(bt_engine *e, double ms)
     }
 }
 
-void bt_step_run(bt_engine *e)
+void bt_engine_step_run(bt_engine *e)
 {
     bt_error err = { 0 };
     const bt_plan *p = &e->plan;
@@ -204,7 +204,7 @@ void bt_step_run(bt_engine *e)
         return;
     }
     tell_cost(e, ms);
-    bt_pace_note(&e->pace, p->n_decode_rows, p->n_prefill_rows, p->n_keys, ms);
+    bt_engine_pace_note(&e->pace, p->n_decode_rows, p->n_prefill_rows, p->n_keys, ms);
     for (uint32_t i = 0; i < p->n_parts; i++) {
         advance(e, &p->parts[i]);
     }

@@ -51,7 +51,7 @@ static bt_status shape_read(const bt_gguf *file, bt_reader *r, bt_gguf_tensor *t
 
 static bt_status size_find(const bt_gguf *file, bt_gguf_tensor *t, uint32_t type, bt_error *err)
 {
-    t->type = bt_type_find(type);
+    t->type = bt_quant_type_find(type);
     if (!t->type) {
         return bad_tensor(file, t, "its type is not known or was retired", type, err);
     }
@@ -62,7 +62,8 @@ static bt_status size_find(const bt_gguf *file, bt_gguf_tensor *t, uint32_t type
         return bad_tensor(file, t, problem, t->ne[0], err);
     }
     /* The whole tensor as one row: rows are packed without padding. */
-    if (!bt_type_row_bytes(t->type, t->n_elems, &t->size_bytes) || t->size_bytes > SIZE_MAX / 2) {
+    if (!bt_quant_type_row_bytes(t->type, t->n_elems, &t->size_bytes) ||
+        t->size_bytes > SIZE_MAX / 2) {
         return bad_tensor(file, t, "it is larger than this machine can address; values", t->n_elems,
                           err);
     }

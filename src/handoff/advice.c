@@ -24,7 +24,7 @@
 #define MACOS_INTERFACE "\"$(ifconfig | awk -v a=%s " \
                         "'/^[a-z]/ {i=$1} $2 == a {sub(\":\", \"\", i); print i; exit}')\""
 
-const char *bt_finding_state_name(bt_finding_state s)
+const char *bt_doctor_finding_state_name(bt_finding_state s)
 {
     static const char *const names[] = { "ok", "advice", "problem", "skipped" };
     return (unsigned)s < BT_LEN(names) ? names[s] : "unknown";
@@ -130,7 +130,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-bt_spread bt_spread_of(const double *values, uint32_t n)
+bt_spread bt_cost_spread_of(const double *values, uint32_t n)
 {
     double sorted[BT_PROBE_TIMES_MAX];
     bt_spread s = { 0 };
@@ -146,9 +146,9 @@ bt_spread bt_spread_of(const double *values, uint32_t n)
     return s;
 }
 
-double bt_checkup_goodput(const bt_checkup *c)
+double bt_doctor_checkup_goodput(const bt_checkup *c)
 {
-    const double round_trip = bt_spread_of(c->round_trip_ms, c->n_round_trips).low;
+    const double round_trip = bt_cost_spread_of(c->round_trip_ms, c->n_round_trips).low;
     const double ms = c->large_ms - round_trip;
     return c->large_bytes > 0 && ms > 0 ? c->large_bytes / ms * 1e3 : 0;
 }
@@ -251,8 +251,8 @@ static bool look_at_reach(const bt_checkup *c, bt_findings *f)
             (void)say(f, "reach", BT_FINDING_OK, "%s: connected in %.2f ms", r->peer, r->ms);
             continue;
         }
-        (void)bt_reach_explain(r->kind, r->error, c->address, r->peer, (uint32_t)(r->ms + 0.5),
-                               &why);
+        (void)bt_doctor_reach_explain(r->kind, r->error, c->address, r->peer,
+                                      (uint32_t)(r->ms + 0.5), &why);
         bt_finding *at = say(f, "reach", any ? BT_FINDING_ADVICE : BT_FINDING_PROBLEM, "%s%s",
                              why.text, any ? " (another address of the name is used)" : "");
         mend_reach(c, r, at);
@@ -391,7 +391,7 @@ static bool look_at_visit(const bt_checkup *c, bt_findings *f)
 static void look_at_worker(const bt_checkup *c, bt_findings *f)
 {
     const bt_visit_facts *w = &c->facts;
-    const bool full = bt_checkup_full(c);
+    const bool full = bt_doctor_checkup_full(c);
     const uint32_t more = w->n_servers_max * 2;
     const char *model = w->model[0] ? w->model : "an unnamed model";
     bt_finding *at;
@@ -491,7 +491,7 @@ static void look_at_identity(const bt_checkup *c, bt_findings *f)
 static bool look_at_probes(const bt_checkup *c, bt_findings *f)
 {
     if (c->n_round_trips > 0) {
-        const bt_spread s = bt_spread_of(c->round_trip_ms, c->n_round_trips);
+        const bt_spread s = bt_cost_spread_of(c->round_trip_ms, c->n_round_trips);
         const bool uneven = s.high > 4 * s.median && s.high > 5;
         (void)say(f, "round trip", uneven ? BT_FINDING_ADVICE : BT_FINDING_OK,
                   "%.2f ms in the median of %u, eight of ten between %.2f and %.2f%s", s.median,
@@ -520,7 +520,7 @@ static bool look_at_probes(const bt_checkup *c, bt_findings *f)
 
 static void look_at_goodput(const bt_checkup *c, bt_findings *f)
 {
-    const double rate = bt_checkup_goodput(c), line = c->socket.interface_mbit * 125e3;
+    const double rate = bt_doctor_checkup_goodput(c), line = c->socket.interface_mbit * 125e3;
     const bool known = line > 0 && !c->socket.loopback;
     char of_line[64] = "";
     if (known) {
@@ -660,8 +660,8 @@ static void look_at_packets(const bt_checkup *c, bt_findings *f)
 static void look_at_kernels(const bt_checkup *c, bt_findings *f)
 {
     const double line = c->socket.loopback ? 0 : c->socket.interface_mbit * 125e3;
-    const double rate = fmax(bt_checkup_goodput(c), line);
-    const double round_trip = bt_spread_of(c->round_trip_ms, c->n_round_trips).low / 1e3;
+    const double rate = fmax(bt_doctor_checkup_goodput(c), line);
+    const double round_trip = bt_cost_spread_of(c->round_trip_ms, c->n_round_trips).low / 1e3;
     const double needed = 2 * rate * round_trip;
     char in[24], out[24];
     (void)say(f, "buffers", BT_FINDING_OK, "in effect: %s to receive here, %s to send on the "
@@ -676,7 +676,7 @@ static void look_at_kernels(const bt_checkup *c, bt_findings *f)
     look_at_packets(c, f);
 }
 
-void bt_advice_give(const bt_checkup *c, bt_findings *ret_findings)
+void bt_doctor_advice_give(const bt_checkup *c, bt_findings *ret_findings)
 {
     bt_findings *f = ret_findings;
     f->n = 0;
@@ -692,13 +692,13 @@ void bt_advice_give(const bt_checkup *c, bt_findings *ret_findings)
     }
 }
 
-bool bt_checkup_full(const bt_checkup *c)
+bool bt_doctor_checkup_full(const bt_checkup *c)
 {
     return c->visit_error.status == BT_OK && c->facts.n_servers_max > 0 &&
            c->facts.n_servers >= c->facts.n_servers_max;
 }
 
-bool bt_findings_well(const bt_findings *f)
+bool bt_doctor_findings_well(const bt_findings *f)
 {
     for (uint32_t i = 0; i < f->n; i++) {
         if (f->list[i].state == BT_FINDING_PROBLEM) {

@@ -18,7 +18,7 @@ typedef enum {
     BT_FINDING_SKIPPED                 /* could not be looked at */
 } bt_finding_state;
 
-const char *bt_finding_state_name(bt_finding_state s);      /* "ok", "advice", ...; static */
+const char *bt_doctor_finding_state_name(bt_finding_state s);      /* "ok", "advice", ...; static */
 
 enum { BT_FINDINGS_MAX = 24, BT_MENDS_MAX = 4, BT_PROBE_TIMES_MAX = 32 };
 
@@ -81,13 +81,13 @@ typedef struct {
     double median, low, high;          /* low and high: a tenth of the values lies beyond each */
 } bt_spread;
 
-bt_spread bt_spread_of(const double *values, uint32_t n);   /* n at most BT_PROBE_TIMES_MAX */
+bt_spread bt_cost_spread_of(const double *values, uint32_t n);   /* n at most BT_PROBE_TIMES_MAX */
 /* Bytes per second of the largest probe, less the round trip; 0: not known. */
-double    bt_checkup_goodput(const bt_checkup *c);
-void      bt_advice_give(const bt_checkup *c, bt_findings *ret_findings);
+double    bt_doctor_checkup_goodput(const bt_checkup *c);
+void      bt_doctor_advice_give(const bt_checkup *c, bt_findings *ret_findings);
 /* As many servers are connected as the worker takes; whose they are is not known. */
-bool      bt_checkup_full(const bt_checkup *c);
+bool      bt_doctor_checkup_full(const bt_checkup *c);
 /* No problem among them. */
-bool      bt_findings_well(const bt_findings *f);
+bool      bt_doctor_findings_well(const bt_findings *f);
 
 #endif

@@ -3,7 +3,7 @@
 
 static const double LAST_WORD_MS = 5000;       /* a worker's longest step, and then some */
 
-void bt_dying_add(bt_dying *d, uint32_t stream, double now_ms)
+void bt_handoff_cancelling_add(bt_dying *d, uint32_t stream, double now_ms)
 {
     if (d->n < BT_DYING_MAX) {
         d->streams[d->n].stream = stream;
@@ -12,7 +12,7 @@ void bt_dying_add(bt_dying *d, uint32_t stream, double now_ms)
     }
 }
 
-bool bt_dying_over(bt_dying *d, uint32_t stream)
+bool bt_handoff_cancelling_over(bt_dying *d, uint32_t stream)
 {
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->streams[i].stream == stream) {
@@ -23,7 +23,7 @@ bool bt_dying_over(bt_dying *d, uint32_t stream)
     return false;
 }
 
-uint32_t bt_dying_count(bt_dying *d, double now_ms)
+uint32_t bt_handoff_cancelling_count(bt_dying *d, double now_ms)
 {
     for (uint32_t i = d->n; i > 0; i--) {
         if (d->streams[i - 1].until_ms <= now_ms) {

@@ -20,8 +20,8 @@ typedef struct {
     uint32_t n;
 } bt_dying;                            /* zeroed: none */
 
-void     bt_dying_add(bt_dying *d, uint32_t stream, double now_ms);
-bool     bt_dying_over(bt_dying *d, uint32_t stream);       /* false: it was none of them */
-uint32_t bt_dying_count(bt_dying *d, double now_ms);
+void     bt_handoff_cancelling_add(bt_dying *d, uint32_t stream, double now_ms);
+bool bt_handoff_cancelling_over(bt_dying *d, uint32_t stream); /* false: it was none of them */
+uint32_t bt_handoff_cancelling_count(bt_dying *d, double now_ms);
 
 #endif

@@ -151,7 +151,7 @@ static void solve(bt_fit *f)
 
 /* ---- doors ---- */
 
-void bt_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
+void bt_cost_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
 {
     if (!(n > 0) || !(ms > 0) || !isfinite(ms) || !(pieces >= 0) || !(keys >= 0)) {
         return;
@@ -164,7 +164,7 @@ void bt_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
             sample.xx[i][j] = x[i] * x[j];
         }
     }
-    const double told = bt_fit_at(f, pieces, n, keys);
+    const double told = bt_cost_fit_at(f, pieces, n, keys);
     const int surprise = told <= 0 ? 0 : ms > told * SURPRISE ? 1 : ms < told / SURPRISE ? -1 : 0;
     const bool changed = surprise != 0 && surprise == f->surprise;
     const uint32_t own = class_of(n);
@@ -177,24 +177,25 @@ void bt_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
     solve(f);
 }
 
-bool bt_fit_known(const bt_fit *f)
+bool bt_cost_fit_known(const bt_fit *f)
 {
     return f && f->n_samples > 0;
 }
 
-double bt_fit_at(const bt_fit *f, double pieces, double n, double keys)
+double bt_cost_fit_at(const bt_fit *f, double pieces, double n, double keys)
 {
-    return bt_fit_known(f) ? f->cost[PIECES] * pieces + f->cost[UNITS] * n + f->cost[KEYS] * keys
-                           : 0;
+    return bt_cost_fit_known(f)
+                   ? f->cost[PIECES] * pieces + f->cost[UNITS] * n + f->cost[KEYS] * keys
+                   : 0;
 }
 
-double bt_fit_rate(const bt_fit *f, double n)
+double bt_cost_fit_rate(const bt_fit *f, double n)
 {
-    const double ms = bt_fit_at(f, 1, n, bt_router_keys(0, n));
+    const double ms = bt_cost_fit_at(f, 1, n, bt_route_keys(0, n));
     return ms > 0 ? n / ms : 0;
 }
 
-double bt_router_keys(double first, double end)
+double bt_route_keys(double first, double end)
 {
     return end > first ? (end - first) * (first + end + 1) / 2 : 0;
 }

@@ -12,7 +12,7 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
 {
     const bt_engine_options *o = bt_engine_options_of(engine);
     const bt_kv_layout *layout = bt_engine_kv_layout(engine);
-    const bt_rows_form stored = bt_rows_stored(layout);
+    const bt_rows_form stored = bt_handoff_codec_stored(layout);
     const bt_model_identity *id = bt_model_identity_of(o->model);
     return (bt_wire_hello){
         .version_major = BT_WIRE_VERSION_MAJOR,
@@ -25,7 +25,7 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
         .type_k = (uint32_t)layout->type_k,
         .type_v = (uint32_t)layout->type_v,
         .n_layers = layout->n_layers,
-        .token_bytes = bt_rows_token_bytes(&stored),
+        .token_bytes = bt_handoff_codec_token_bytes(&stored),
         .numerics = bt_wire_text_of(numerics),
         .model = bt_wire_text_of(bt_model_config_of(o->model)->name),
         .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),
@@ -35,7 +35,7 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
 /* "q8_0", as it is given to -ctk; "type 99" for one that this program does not know. */
 static void name_type(uint32_t id, char *to, size_t room)
 {
-    const bt_type_info *type = bt_type_find(id);
+    const bt_type_info *type = bt_quant_type_find(id);
     if (!type) {
         snprintf(to, room, "type %u", id);
         return;

@@ -271,7 +271,7 @@ static void cancel_push(bt_handoff_guest *g, bt_handoff_push *u, bool tell)
     u->pins++;
     (void)pthread_mutex_unlock(&g->lock);
     if (u->request) {
-        bt_request_cancel(u->request);
+        bt_engine_request_cancel(u->request);
     }
     bt_link_drop_stream(g->link, u->stream);
     (void)pthread_mutex_lock(&g->lock);

@@ -54,7 +54,7 @@ uint64_t bt_handoff_job_tenant(const bt_prefill_job *job)
 void bt_handoff_job_destroy(bt_handoff_job *job)
 {
     if (job) {
-        bt_ledger_close(&job->ledger);
+        bt_handoff_receipt_close(&job->ledger);
         bt_free(job->tokens);
         bt_free(job);
     }
@@ -171,18 +171,18 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     uint8_t body[128 + sizeof borders];
     size_t size;
     BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
-    BT_TRY(bt_ledger_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes, stream,
-                          &asked, err));
+    BT_TRY(bt_handoff_receipt_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes,
+                                   stream, &asked, err));
     bt_status s = bt_link_send(peer->link, BT_WIRE_PREFILL, stream, body, size, err);
     if (s != BT_OK) {
-        bt_ledger_close(&job->ledger);
+        bt_handoff_receipt_close(&job->ledger);
         return s;
     }
     peer->stream_next++;
     job->stream = stream;
     s = send_tokens(peer->link, job, err);
     if (s != BT_OK) {
-        bt_ledger_close(&job->ledger);
+        bt_handoff_receipt_close(&job->ledger);
         bt_handoff_job_send_cancel(peer, stream, s);
         return s;
     }
@@ -218,7 +218,7 @@ static void note_company(bt_handoff_peer *peer, bt_handoff_job *job)
  * one waits at most for as much work as it is itself. */
 static double urgency(const bt_handoff_peer *peer, const bt_handoff_job *job, double now_ms)
 {
-    const double rate = bt_fit_rate(&peer->compute, 512);
+    const double rate = bt_cost_fit_rate(&peer->compute, 512);
     return (now_ms - job->start_ms) * (rate > 0 ? rate : 1) - bt_handoff_job_left(job);
 }
 
@@ -252,7 +252,7 @@ static bool may_send(bt_handoff_peer *peer, const bt_handoff_job *job)
     const bool express = peer->owner->options.n_prefill == 0 &&
                          bt_handoff_job_left(job) <= shortest / BT_HANDOFF_EXPRESS_PART;
     const uint32_t n_max = express ? 2 * n_slots : n_slots;
-    const uint32_t n_there = n_sent + bt_dying_count(&peer->dying, bt_clock_ms());
+    const uint32_t n_there = n_sent + bt_handoff_cancelling_count(&peer->dying, bt_clock_ms());
     return n_sent < n_max && n_there < PLACES_PART * n_slots &&
            n_there < peer->n_streams;
 }

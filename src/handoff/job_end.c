@@ -35,7 +35,7 @@ static void give_up_stream(bt_handoff_peer *peer, const bt_handoff_job *job, bt_
     }
     bt_handoff_job_send_cancel(peer, job->stream, why);
     if (!job->over) {
-        bt_dying_add(&peer->dying, job->stream, bt_clock_ms());
+        bt_handoff_cancelling_add(&peer->dying, job->stream, bt_clock_ms());
     }
 }
 
@@ -79,8 +79,8 @@ static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
     q.position_end = job->end;
     q.always = true;
     bt_handoff_peers_view(p, job->tenant, job->tokens, job->complete, job->end, view);
-    const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason,
-                                                sizeof reason);
+    const bt_router_answer a =
+            bt_route_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason, sizeof reason);
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;
 }
 
@@ -141,7 +141,7 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     if (tell) {
         give_up_stream(peer, job, why->status);
     }
-    bt_ledger_close(&job->ledger);
+    bt_handoff_receipt_close(&job->ledger);
     count_computed(job);
     if (next) {
         note_lost(peer, job, why);
@@ -188,9 +188,9 @@ static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job
         return p->options.stall_ms;
     }
     const uint32_t n = job->end - job->complete;
-    const double keys = bt_router_keys(job->complete, job->end);
-    const double here = bt_fit_at(&p->local, 1, n, keys), there = bt_fit_at(&peer->compute, 1, n,
-                                                                            keys);
+    const double keys = bt_route_keys(job->complete, job->end);
+    const double here = bt_cost_fit_at(&p->local, 1, n, keys),
+                 there = bt_cost_fit_at(&peer->compute, 1, n, keys);
     if (here == 0 && there == 0) {
         return 60000;
     }

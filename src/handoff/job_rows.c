@@ -53,11 +53,13 @@ static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
         return bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position, m->n, m->k.data,
                                      m->v.data);
     }
-    const size_t k = bt_rows_k_bytes(&p->form, m->layer), v = bt_rows_v_bytes(&p->form, m->layer);
+    const size_t k = bt_handoff_codec_k_bytes(&p->form, m->layer),
+                 v = bt_handoff_codec_v_bytes(&p->form, m->layer);
     bt_status s = BT_OK;
     for (uint32_t at = 0; s == BT_OK && at < m->n; at += BT_ROWS_AT_ONCE) {
         const uint32_t n = m->n - at < BT_ROWS_AT_ONCE ? m->n - at : BT_ROWS_AT_ONCE;
-        bt_rows_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k, m->v.data + at * v);
+        bt_handoff_codec_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k,
+                                m->v.data + at * v);
         s = bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
                                   peer->room.k, peer->room.v);
     }
@@ -98,17 +100,17 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
 {
     bt_wire_rows m;
     BT_TRY(bt_wire_rows_decode(frame->body, frame->size, &m, err));
-    BT_TRY(bt_ledger_check(&job->ledger, &m, err));
+    BT_TRY(bt_handoff_receipt_check(&job->ledger, &m, err));
     BT_TRY(bt_handoff_job_spend(job, frame->size, err));
     const double begin_ms = bt_clock_ms();
     const bt_status s = import_rows(peer, job, &m);
     const double end_ms = bt_clock_ms();
     job->report.import_ms += end_ms - begin_ms;
-    bt_trace_span(peer->owner->trace, bt_handoff_trace_lane(job) + 1, "rows", begin_ms, end_ms,
-                  "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
-                  m.k.size + m.v.size);
+    bt_timeline_span(peer->owner->trace, bt_handoff_trace_lane(job) + 1, "rows", begin_ms, end_ms,
+                     "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
+                     m.k.size + m.v.size);
     if (bt_handoff_job_imported(peer, job, s, "rows", m.layer)) {
-        bt_ledger_enter(&job->ledger, &m, frame);
+        bt_handoff_receipt_enter(&job->ledger, &m, frame);
         bt_handoff_job_received(peer, job, frame, (uint64_t)m.k.size + m.v.size);
     }
     return BT_OK;
@@ -119,7 +121,7 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
     bt_wire_chunk m;
     bt_error err;
     if (bt_wire_chunk_decode(frame->body, frame->size, &m, &err) != BT_OK ||
-        bt_ledger_chunk(&job->ledger, &m, &err) != BT_OK) {
+        bt_handoff_receipt_chunk(&job->ledger, &m, &err) != BT_OK) {
         bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }
@@ -132,7 +134,8 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
 void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
 {
     if (job->report.bytes > 0) {
-        (void)bt_rows_form_name(&p->form, job->report.wire_type, sizeof job->report.wire_type);
+        (void)bt_handoff_codec_form_name(&p->form, job->report.wire_type,
+                                         sizeof job->report.wire_type);
     }
 }
 
@@ -182,7 +185,7 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     bt_error err;
     bt_link_stats link;
     if (bt_wire_commit_decode(frame->body, frame->size, &m, &err) != BT_OK ||
-        bt_ledger_commit(&job->ledger, &m, &err) != BT_OK) {
+        bt_handoff_receipt_commit(&job->ledger, &m, &err) != BT_OK) {
         bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }

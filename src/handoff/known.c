@@ -11,7 +11,7 @@ static uint64_t chain(const uint32_t *block, uint64_t before)
     return h != 0 ? h : 1;             /* 0 is an empty slot */
 }
 
-void bt_known_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
+void bt_route_cache_hint_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
 {
     uint64_t h = tenant;
     for (uint32_t at = 0; n - at >= BT_KNOWN_BLOCK; at += BT_KNOWN_BLOCK) {
@@ -22,7 +22,8 @@ void bt_known_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t
 
 /* The last block that is there stands for all before it, since its hash does; so it does no harm
  * that blocks of one prompt push each other out. */
-uint32_t bt_known_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n)
+uint32_t bt_route_cache_hint_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens,
+                                  uint32_t n)
 {
     uint64_t h = tenant;
     uint32_t known = 0;
@@ -33,7 +34,7 @@ uint32_t bt_known_find(const bt_known *k, uint64_t tenant, const uint32_t *token
     return known;
 }
 
-void bt_known_clear(bt_known *k)
+void bt_route_cache_hint_clear(bt_known *k)
 {
     memset(k, 0, sizeof *k);
 }

@@ -19,9 +19,10 @@ enum {
 typedef struct { uint64_t slots[BT_KNOWN_SLOTS]; } bt_known;
 
 /* Prompts of one tenant are not known for another: they do not meet in the worker's cache. */
-void bt_known_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n);
+void bt_route_cache_hint_put(bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n);
 /* Tokens of the beginning that are known, in whole blocks. */
-uint32_t bt_known_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens, uint32_t n);
-void bt_known_clear(bt_known *k);
+uint32_t bt_route_cache_hint_find(const bt_known *k, uint64_t tenant, const uint32_t *tokens,
+                                  uint32_t n);
+void bt_route_cache_hint_clear(bt_known *k);
 
 #endif

@@ -61,7 +61,7 @@ void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link
 static void add(bt_router_load *l, double first, double n)
 {
     l->n_tokens += n;
-    l->keys += bt_router_keys(first, first + n);
+    l->keys += bt_route_keys(first, first + n);
 }
 
 /* What the worker computes before or beside a prompt of n tokens. It takes turns and prefers the
@@ -118,7 +118,7 @@ void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t 
         bt_link_stats_get(peer->link, &link);
         w->round_trip_ms = link.round_trip_ms_min;
         w->ahead = load_ahead(peer, end - first);
-        w->n_known = tokens ? bt_known_find(&peer->known, tenant, tokens, end) : 0;
+        w->n_known = tokens ? bt_route_cache_hint_find(&peer->known, tenant, tokens, end) : 0;
         w->idle_ms = peer->given_ms > 0 ? now - peer->given_ms : 0;
         w->n_passed = peer->n_passed;
     }
@@ -154,8 +154,8 @@ static void learn_compute(bt_handoff_peer *peer, const bt_handoff_job *job,
         (!alone && peer->learned_ms > 0 && now - peer->learned_ms < LEARN_SHARED_MS)) {
         return;
     }
-    bt_fit_put(&peer->compute, bt_router_steps(job->end - from, peer->chunk), job->end - from,
-               bt_router_keys(from, job->end), (double)m->compute_us / 1000);
+    bt_cost_fit_put(&peer->compute, bt_route_steps(job->end - from, peer->chunk), job->end - from,
+                    bt_route_keys(from, job->end), (double)m->compute_us / 1000);
     peer->learned_ms = now;
 }
 
@@ -180,8 +180,8 @@ static double bytes_at(const bt_handoff_job *job, double ms)
 static void learn_at_most(bt_handoff_peer *peer, double bytes, double ms)
 {
     const double sent = bytes - BUFFERED_BYTES;
-    if (sent > 0 && ms < bt_fit_at(&peer->transfer, 1, sent, 0)) {
-        bt_fit_put(&peer->transfer, 1, sent, 0, ms);
+    if (sent > 0 && ms < bt_cost_fit_at(&peer->transfer, 1, sent, 0)) {
+        bt_cost_fit_put(&peer->transfer, 1, sent, 0, ms);
     }
 }
 
@@ -201,7 +201,7 @@ static void learn_link(bt_handoff_peer *peer, const bt_handoff_job *job, const b
     const double computed_ms = now_ms - r->exposed_ms;
     const double late = bytes - bytes_at(job, computed_ms);
     if (late >= LINK_BYTES_MIN && r->exposed_ms >= LINK_MS_MIN) {
-        bt_fit_put(&peer->transfer, 1, late - BUFFERED_BYTES, 0, r->exposed_ms);
+        bt_cost_fit_put(&peer->transfer, 1, late - BUFFERED_BYTES, 0, r->exposed_ms);
         if (!link_knows) {
             smooth(&peer->bytes_per_ms, (late - BUFFERED_BYTES) / r->exposed_ms);
         }
@@ -222,11 +222,11 @@ void bt_handoff_peer_learn_part(bt_handoff_peer *peer, const bt_handoff_job *job
     if (!job->sent || !job->alone || peer->others_prompts > 0 || n < BT_HANDOFF_MEASURE_MIN) {
         return;
     }
-    const double now = bt_clock_ms(), keys = bt_router_keys(first, job->complete);
-    const double steps = bt_router_steps(n, peer->chunk);
+    const double now = bt_clock_ms(), keys = bt_route_keys(first, job->complete);
+    const double steps = bt_route_steps(n, peer->chunk);
     const double compute_ms = now - job->sent_ms, transfer_ms = now - job->rows_ms;
-    if (compute_ms < bt_fit_at(&peer->compute, steps, n, keys)) {
-        bt_fit_put(&peer->compute, steps, n, keys, compute_ms);
+    if (compute_ms < bt_cost_fit_at(&peer->compute, steps, n, keys)) {
+        bt_cost_fit_put(&peer->compute, steps, n, keys, compute_ms);
     }
     learn_at_most(peer, bytes_timed(job), transfer_ms);
 }
@@ -266,10 +266,10 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
     }
     /* Less in its cache than we thought: it has thrown things out, and who knows what else. */
     if (m->n_cached + BT_KNOWN_BLOCK <
-        bt_known_find(&peer->known, job->tenant, job->tokens, job->end)) {
-        bt_known_clear(&peer->known);
+        bt_route_cache_hint_find(&peer->known, job->tenant, job->tokens, job->end)) {
+        bt_route_cache_hint_clear(&peer->known);
     }
     if ((job->tenant & BT_WIRE_TENANT_ALONE) == 0) {
-        bt_known_put(&peer->known, job->tenant, job->tokens, job->end);
+        bt_route_cache_hint_put(&peer->known, job->tenant, job->tokens, job->end);
     }
 }

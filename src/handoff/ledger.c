@@ -4,7 +4,8 @@
 #include "base/check.h"
 #include "base/memory.h"
 
-bt_status bt_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes, bt_error *err)
+bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes,
+                                        bt_error *err)
 {
     const uint32_t n_layers = bt_engine_kv_layout(engine)->n_layers;
     *ret_bytes = NULL;
@@ -27,8 +28,9 @@ bt_status bt_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes, b
     return BT_OK;
 }
 
-bt_status bt_ledger_open(bt_ledger *l, const bt_rows_form *form, const uint64_t *state_bytes,
-                         uint32_t stream, const bt_wire_prefill *asked, bt_error *err)
+bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_rows_form *form,
+                                  const uint64_t *state_bytes, uint32_t stream,
+                                  const bt_wire_prefill *asked, bt_error *err)
 {
     const bt_kv_layout *layout = form->layout;
     BT_ASSERT(asked->position_first <= asked->position_end);
@@ -56,7 +58,7 @@ bt_status bt_ledger_open(bt_ledger *l, const bt_rows_form *form, const uint64_t 
     return BT_OK;
 }
 
-void bt_ledger_close(bt_ledger *l)
+void bt_handoff_receipt_close(bt_ledger *l)
 {
     bt_free(l->next);
     bt_free(l->state_next);
@@ -64,7 +66,7 @@ void bt_ledger_close(bt_ledger *l)
     *l = (bt_ledger){ 0 };
 }
 
-bt_status bt_ledger_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *err)
+bt_status bt_handoff_receipt_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *err)
 {
     if (m->layer >= l->layout->n_layers) {
         return bt_fail(err, BT_E_PROTOCOL, "rows of layer %u, but the model has %u layers",
@@ -75,7 +77,8 @@ bt_status bt_ledger_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *e
                        "%u rows from position %u of layer %u, but %u is next and %u the end", m->n,
                        m->position, m->layer, l->next[m->layer], l->end);
     }
-    const uint64_t k = bt_rows_k_bytes(l->form, m->layer), v = bt_rows_v_bytes(l->form, m->layer);
+    const uint64_t k = bt_handoff_codec_k_bytes(l->form, m->layer),
+                   v = bt_handoff_codec_v_bytes(l->form, m->layer);
     if (k + v == 0 || m->k.size != m->n * k || m->v.size != m->n * v) {
         return bt_fail(err, BT_E_PROTOCOL,
                        "%u and %u bytes for %u K and V rows of layer %u, %llu and %llu bytes each",
@@ -85,15 +88,15 @@ bt_status bt_ledger_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *e
     return BT_OK;
 }
 
-void bt_ledger_enter(bt_ledger *l, const bt_wire_rows *m, const bt_frame *frame)
+void bt_handoff_receipt_enter(bt_ledger *l, const bt_wire_rows *m, const bt_frame *frame)
 {
     BT_ASSERT(m->layer < l->layout->n_layers && m->position == l->next[m->layer]);
     l->next[m->layer] = m->position + m->n;
     bt_wire_tally_put(l->tally, BT_WIRE_ROWS, frame->size, frame->hash);
 }
 
-bt_status bt_ledger_check_state(const bt_ledger *l, const bt_wire_state *m, uint32_t position,
-                                bt_error *err)
+bt_status bt_handoff_receipt_check_state(const bt_ledger *l, const bt_wire_state *m,
+                                         uint32_t position, bt_error *err)
 {
     const uint64_t total = l->state_bytes && m->layer < l->layout->n_layers
                                ? l->state_bytes[m->layer] : 0;
@@ -113,14 +116,14 @@ bt_status bt_ledger_check_state(const bt_ledger *l, const bt_wire_state *m, uint
     return BT_OK;
 }
 
-void bt_ledger_enter_state(bt_ledger *l, const bt_wire_state *m, const bt_frame *frame)
+void bt_handoff_receipt_enter_state(bt_ledger *l, const bt_wire_state *m, const bt_frame *frame)
 {
     BT_ASSERT(l->state_bytes && m->layer < l->layout->n_layers);
     l->state_next[m->layer] = (uint64_t)m->offset + m->data.size;
     bt_wire_tally_put(l->tally, BT_WIRE_STATE, frame->size, frame->hash);
 }
 
-bool bt_ledger_states_whole(const bt_ledger *l)
+bool bt_handoff_receipt_states_whole(const bt_ledger *l)
 {
     for (uint32_t i = 0; l->state_bytes && i < l->layout->n_layers; i++) {
         if (l->state_next[i] != l->state_bytes[i]) {
@@ -130,7 +133,7 @@ bool bt_ledger_states_whole(const bt_ledger *l)
     return true;
 }
 
-bool bt_ledger_states_none(const bt_ledger *l)
+bool bt_handoff_receipt_states_none(const bt_ledger *l)
 {
     for (uint32_t i = 0; i < l->layout->n_layers; i++) {
         if (l->state_next[i] != 0) {
@@ -140,7 +143,7 @@ bool bt_ledger_states_none(const bt_ledger *l)
     return true;
 }
 
-void bt_ledger_next_states(bt_ledger *l)
+void bt_handoff_receipt_next_states(bt_ledger *l)
 {
     for (uint32_t i = 0; i < l->layout->n_layers; i++) {
         l->state_next[i] = 0;
@@ -155,7 +158,7 @@ static bt_status all_at(const bt_ledger *l, uint32_t position, bt_error *err)
                        l->complete, l->end);
     }
     for (uint32_t i = 0; i < l->layout->n_layers; i++) {
-        if (bt_rows_layer_bytes(l->form, i) > 0 && l->next[i] != position) {
+        if (bt_handoff_codec_layer_bytes(l->form, i) > 0 && l->next[i] != position) {
             return bt_fail(err, BT_E_PROTOCOL, "a chunk ends at %u, but layer %u has rows up to %u",
                            position, i, l->next[i]);
         }
@@ -163,7 +166,7 @@ static bt_status all_at(const bt_ledger *l, uint32_t position, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_ledger_chunk(bt_ledger *l, const bt_wire_chunk *m, bt_error *err)
+bt_status bt_handoff_receipt_chunk(bt_ledger *l, const bt_wire_chunk *m, bt_error *err)
 {
     BT_TRY(all_at(l, m->position_end, err));
     BT_TRY(bt_wire_tally_check_chunk(l->tally, m, err));
@@ -171,10 +174,10 @@ bt_status bt_ledger_chunk(bt_ledger *l, const bt_wire_chunk *m, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_ledger_commit(bt_ledger *l, const bt_wire_commit *m, bt_error *err)
+bt_status bt_handoff_receipt_commit(bt_ledger *l, const bt_wire_commit *m, bt_error *err)
 {
     BT_TRY(all_at(l, l->end, err));
-    if (!bt_ledger_states_whole(l)) {
+    if (!bt_handoff_receipt_states_whole(l)) {
         return bt_fail(err, BT_E_PROTOCOL, "COMMIT before the states of all layers had come");
     }
     BT_TRY(bt_wire_tally_check_commit(l->tally, m, err));

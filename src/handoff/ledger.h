@@ -4,7 +4,8 @@
  * layers have reached a position and the running digests of both sides agree there (CHUNK, COMMIT),
  * everything below it is complete. Only complete positions may become part of a prefix.
  *
- * Lifetime: bt_ledger_open to bt_ledger_close; borrows the form. Threads: one at a time.
+ * Lifetime: bt_handoff_receipt_open to bt_handoff_receipt_close; borrows the form. Threads: one at
+ * a time.
  * Failure:  open (memory); all others say BT_E_PROTOCOL with a sentence and change nothing.
  */
 #ifndef BT_HANDOFF_LEDGER_H
@@ -17,8 +18,8 @@
 
 /* Bytes of the state that each layer keeps, as [n_layers] for ledgers and senders; NULL where none
  * does. The caller's to free. BT_E_UNSUPPORTED when one is too large for the wire's numbers. */
-BT_MUST_CHECK bt_status bt_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes,
-                                              bt_error *err);
+BT_MUST_CHECK bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes,
+                                                      bt_error *err);
 
 typedef struct {
     const bt_kv_layout *layout;        /* borrowed, as is the form */
@@ -31,26 +32,29 @@ typedef struct {
     bt_wire_tally *tally;
 } bt_ledger;
 
-BT_MUST_CHECK bt_status bt_ledger_open(bt_ledger *l, const bt_rows_form *form,
-                                       const uint64_t *state_bytes, uint32_t stream,
-                                       const bt_wire_prefill *asked, bt_error *err);
-void bt_ledger_close(bt_ledger *l);                    /* a zeroed one is fine */
+BT_MUST_CHECK bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_rows_form *form,
+                                                const uint64_t *state_bytes, uint32_t stream,
+                                                const bt_wire_prefill *asked, bt_error *err);
+void bt_handoff_receipt_close(bt_ledger *l);                    /* a zeroed one is fine */
 
 /* Whether these are the next rows of their layer, with the right sizes. */
-BT_MUST_CHECK bt_status bt_ledger_check(const bt_ledger *l, const bt_wire_rows *m, bt_error *err);
-/* Enters rows that bt_ledger_check() allowed, and the frame that they came in. */
-void bt_ledger_enter(bt_ledger *l, const bt_wire_rows *m, const bt_frame *frame);
+BT_MUST_CHECK bt_status bt_handoff_receipt_check(const bt_ledger *l, const bt_wire_rows *m,
+                                                 bt_error *err);
+/* Enters rows that bt_handoff_receipt_check() allowed, and the frame that they came in. */
+void bt_handoff_receipt_enter(bt_ledger *l, const bt_wire_rows *m, const bt_frame *frame);
 /* The same for a part of the state at `position`. */
-BT_MUST_CHECK bt_status bt_ledger_check_state(const bt_ledger *l, const bt_wire_state *m,
-                                              uint32_t position, bt_error *err);
-void bt_ledger_enter_state(bt_ledger *l, const bt_wire_state *m, const bt_frame *frame);
+BT_MUST_CHECK bt_status bt_handoff_receipt_check_state(const bt_ledger *l, const bt_wire_state *m,
+                                                       uint32_t position, bt_error *err);
+void bt_handoff_receipt_enter_state(bt_ledger *l, const bt_wire_state *m, const bt_frame *frame);
 /* Whether all states are whole, or (`none`) nothing of any has come. */
-bool bt_ledger_states_whole(const bt_ledger *l);
-bool bt_ledger_states_none(const bt_ledger *l);
-void bt_ledger_next_states(bt_ledger *l);      /* from here on those of another position come */
+bool bt_handoff_receipt_states_whole(const bt_ledger *l);
+bool bt_handoff_receipt_states_none(const bt_ledger *l);
+void bt_handoff_receipt_next_states(bt_ledger *l); /* from here on those of another position come */
 /* The worker's word for all rows below a position; moves `complete`. */
-BT_MUST_CHECK bt_status bt_ledger_chunk(bt_ledger *l, const bt_wire_chunk *m, bt_error *err);
+BT_MUST_CHECK bt_status bt_handoff_receipt_chunk(bt_ledger *l, const bt_wire_chunk *m,
+                                                 bt_error *err);
 /* The worker's last word. After BT_OK the prefix may be used. */
-BT_MUST_CHECK bt_status bt_ledger_commit(bt_ledger *l, const bt_wire_commit *m, bt_error *err);
+BT_MUST_CHECK bt_status bt_handoff_receipt_commit(bt_ledger *l, const bt_wire_commit *m,
+                                                  bt_error *err);
 
 #endif

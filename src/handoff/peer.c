@@ -57,7 +57,7 @@ static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char 
                st->version, st->numerics[0] ? st->numerics : "unknown", st->n_slots);
     } else if (news) {
         bt_log(BT_LOG_WARN, "worker %s %s reason \"%s\"", peer->address,
-               bt_prefill_state_name(state), reason);
+               bt_handoff_client_state_name(state), reason);
     }
 }
 
@@ -128,7 +128,7 @@ static void take_welcome(bt_handoff_peer *peer, bt_link *link, const bt_wire_wel
     (void)bt_wire_text_copy(m->program, st->version, sizeof st->version);
     (void)bt_wire_text_copy(m->numerics, st->numerics, sizeof st->numerics);
     if (peer->epoch != m->epoch) {      /* another process: its cache is empty */
-        bt_known_clear(&peer->known);
+        bt_route_cache_hint_clear(&peer->known);
     }
     peer->epoch = m->epoch;
     peer->n_ctx = m->n_ctx;
@@ -261,7 +261,7 @@ static bt_status take_frame(bt_handoff_peer *peer, const bt_frame *frame, bt_err
         frame->type == BT_WIRE_ERROR) {
         if (job) {
             job->over = true;
-        } else if (bt_dying_over(&peer->dying, frame->stream)) {
+        } else if (bt_handoff_cancelling_over(&peer->dying, frame->stream)) {
             bt_handoff_jobs_send(peer);
         }
     }

@@ -9,7 +9,7 @@
 #include "handoff/prefill_private.h"
 #include "handoff/say.h"
 
-const char *bt_prefill_outcome_name(bt_prefill_outcome o)
+const char *bt_handoff_client_outcome_name(bt_prefill_outcome o)
 {
     static const char *const names[] = {
 #define X(name, text) text,
@@ -53,8 +53,8 @@ static void tell_forecast(const bt_prefill *p, const bt_router_question *q,
         .made = true,
         .position_first = q->position_first,
         .n_tokens = q->position_end - q->position_first,
-        .local_ms = bt_router_local_ms(q),
-        .local_tokens_per_second = 1000 * bt_fit_rate(&p->local, n),
+        .local_ms = bt_route_local_ms(q),
+        .local_tokens_per_second = 1000 * bt_cost_fit_rate(&p->local, n),
         .local_tokens_ahead = (uint64_t)q->here.ahead.n_tokens,
         .local_decode_ms = q->here.decode_ms,
     };
@@ -69,8 +69,8 @@ static void tell_forecast(const bt_prefill *p, const bt_router_question *q,
         }
         const double byte_ms = w->link ? w->link->cost[1] : 0;
         f->workers[at] = (bt_forecast_worker){
-            .ms = bt_router_remote_ms(q, w),
-            .tokens_per_second = 1000 * bt_fit_rate(w->compute, n),
+            .ms = bt_route_remote_ms(q, w),
+            .tokens_per_second = 1000 * bt_cost_fit_rate(w->compute, n),
             .goodput_bytes_per_second = byte_ms > 0 ? 1000 / byte_ms : 0,
             .round_trip_ms = w->round_trip_ms,
             .tokens_ahead = (uint64_t)w->ahead.n_tokens,
@@ -113,8 +113,9 @@ void bt_handoff_decided(bt_prefill *p, uint64_t ticket, bt_prefill_outcome outco
     }
 }
 
-uint32_t bt_prefill_decisions_get(const bt_prefill *cp,
-                                  bt_prefill_decision ret_decisions[BT_PREFILL_DECISIONS_MAX])
+uint32_t
+bt_handoff_client_decisions_get(const bt_prefill *cp,
+                                bt_prefill_decision ret_decisions[BT_PREFILL_DECISIONS_MAX])
 {
     bt_prefill *p = (bt_prefill *)(uintptr_t)cp;    /* only the lock changes */
     const double now = bt_clock_ms();
@@ -137,8 +138,8 @@ static void put_local(bt_prefill *p)
 {
     const bt_handoff_local *l = &p->gathered;
     if (l->end - l->first >= BT_HANDOFF_MEASURE_MIN) {
-        bt_fit_put(&p->local, l->n_steps, l->end - l->first, bt_router_keys(l->first, l->end),
-                   l->ms);
+        bt_cost_fit_put(&p->local, l->n_steps, l->end - l->first, bt_route_keys(l->first, l->end),
+                        l->ms);
     }
     p->gathered = (bt_handoff_local){ 0 };
 }
@@ -166,7 +167,7 @@ static bt_status say_none_ready(const bt_prefill *p, uint32_t end, char *reason,
                end, peer->address, peer->n_ctx);
     } else {
         bt_say(reason, size, "no worker is ready: %s is %s%s%.280s", peer->address,
-               bt_prefill_state_name(st->state), st->reason[0] ? ": " : "", st->reason);
+               bt_handoff_client_state_name(st->state), st->reason[0] ? ": " : "", st->reason);
     }
     return BT_E_LOST;
 }
@@ -232,8 +233,8 @@ static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill
     const bt_router_question q = bt_handoff_question(p, job);
     bt_handoff_peers_view(p, bt_handoff_job_tenant(job), job->tokens, job->position_first,
                           job->position_end, view);
-    const bt_router_answer a = bt_router_choose(&q, view, BT_WORKERS_MAX, -1, report->reason,
-                                                sizeof report->reason);
+    const bt_router_answer a =
+            bt_route_choose(&q, view, BT_WORKERS_MAX, -1, report->reason, sizeof report->reason);
     tell_forecast(p, &q, view, &report->forecast);
     bt_handoff_decision *d = decide(p, job, &a, report->reason);
     if (a.measured && !a.probe) {

@@ -42,13 +42,14 @@ static void *clerk_main(void *context)
 /* How rows travel. */
 static bt_status set_form(bt_prefill *p, bt_error *err)
 {
-    BT_TRY(bt_rows_form_init(&p->form, bt_engine_kv_layout(p->engine), p->options.codec, err));
-    const size_t row = bt_rows_layer_bytes_max(&p->form);
+    BT_TRY(bt_handoff_codec_form_init(&p->form, bt_engine_kv_layout(p->engine), p->options.codec,
+                                      err));
+    const size_t row = bt_handoff_codec_layer_bytes_max(&p->form);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
     }
-    p->token_bytes = bt_rows_token_bytes(&p->form);
+    p->token_bytes = bt_handoff_codec_token_bytes(&p->form);
     return BT_OK;
 }
 
@@ -74,7 +75,7 @@ static bt_status start_threads(bt_prefill *p, const bt_prefill_options *o, bt_er
         return bt_fail(err, BT_E_NOMEM, "the system gives no thread");
     }
     p->clerk_runs = true;
-    BT_TRY(bt_prefill_set_workers(p, o->addresses, err));
+    BT_TRY(bt_handoff_client_set_workers(p, o->addresses, err));
     (void)pthread_mutex_lock(&p->lock);
     const bool none = bt_handoff_workers_count(p) == 0;
     (void)pthread_mutex_unlock(&p->lock);
@@ -94,8 +95,8 @@ static bt_status check_key(const bt_prefill_options *o, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_prefill **ret_prefill,
-                          bt_error *err)
+bt_status bt_handoff_client_open(const bt_prefill_options *o, bt_engine *engine,
+                                 bt_prefill **ret_prefill, bt_error *err)
 {
     BT_ASSERT(o->addresses != NULL);
     bt_prefill *p = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *p);
@@ -112,9 +113,9 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
     s = s == BT_OK ? check_key(o, err) : s;
     s = s == BT_OK ? set_form(p, err) : s;
     if (s == BT_OK && o->trace_file) {
-        s = bt_trace_open(o->trace_file, "server", &p->trace, err);
+        s = bt_timeline_open(o->trace_file, "server", &p->trace, err);
     }
-    s = s == BT_OK ? bt_states_layer_bytes(engine, &p->state_bytes, err) : s;
+    s = s == BT_OK ? bt_handoff_states_layer_bytes(engine, &p->state_bytes, err) : s;
     if (s == BT_OK && bt_random_u64(&session) != BT_OK) {
         s = bt_fail(err, BT_E_IO, "the system gives no random numbers");
     }
@@ -123,7 +124,7 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
         s = start_threads(p, o, err);
     }
     if (s != BT_OK) {
-        bt_prefill_close(p);
+        bt_handoff_client_close(p);
         return s;
     }
     const bt_placement placement = bt_handoff_placement(p);
@@ -132,7 +133,7 @@ bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine, bt_pre
     return BT_OK;
 }
 
-void bt_prefill_stop(bt_prefill *p)
+void bt_handoff_client_stop(bt_prefill *p)
 {
     if (!p) {
         return;
@@ -158,18 +159,18 @@ void bt_prefill_stop(bt_prefill *p)
     }
 }
 
-void bt_prefill_close(bt_prefill *p)
+void bt_handoff_client_close(bt_prefill *p)
 {
     if (!p) {
         return;
     }
-    bt_prefill_stop(p);
+    bt_handoff_client_stop(p);
     (void)pthread_cond_destroy(&p->wake);
     (void)pthread_mutex_destroy(&p->lock);
     for (uint32_t i = 0; p->peers && i < BT_WORKERS_MAX; i++) {
-        bt_rows_room_close(&p->peers[i].room);
+        bt_handoff_codec_room_close(&p->peers[i].room);
     }
-    bt_trace_close(p->trace);
+    bt_timeline_close(p->trace);
     bt_free(p->state_bytes);
     bt_free(p->peers);
     bt_free(p->numerics);

@@ -6,7 +6,8 @@
  * chunks are kept and the rest is prefilled here (or on another worker), and the user is told.
  *
  * Lifetime: open installs itself as the engine's placement. Before the engine is destroyed call
- *           bt_prefill_stop (every ticket is ended, no import follows), after it bt_prefill_close.
+ *           bt_handoff_client_stop (every ticket is ended, no import follows), after it
+ *           bt_handoff_client_close.
  * Threads:  one per worker, plus the link's writer. status_get: any thread.
  * Failure:  open only (bad address, no memory, key file). A worker that cannot be reached is a
  *           state, not a failure: the server starts and serves without it.
@@ -24,7 +25,7 @@ typedef struct bt_prefill bt_prefill;
 
 typedef struct {
     const char     *addresses;         /* "host:port[;host:port...]", at most BT_WORKERS_MAX */
-    bool            addresses_change;  /* by bt_prefill_set_workers; else there must be one now */
+    bool addresses_change; /* by bt_handoff_client_set_workers; else there must be one now */
     uint32_t        min_tokens;        /* fewer uncached tokens stay here; BT_PREFILL_MIN_AUTO:
                                           from measured rates, BT_PREFILL_MIN_FIRST before that */
     uint32_t        n_prefill;         /* prompts in flight per worker; 0: what the worker offers */
@@ -41,17 +42,18 @@ typedef struct {
 enum { BT_PREFILL_MIN_FIRST = 64 };    /* tokens; used by `auto` until both rates are measured */
 
 /* The engine must not have had a request yet. Strings are copied. */
-BT_MUST_CHECK bt_status bt_prefill_open(const bt_prefill_options *o, bt_engine *engine,
-                                        bt_prefill **ret_prefill, bt_error *err);
+BT_MUST_CHECK bt_status bt_handoff_client_open(const bt_prefill_options *o, bt_engine *engine,
+                                               bt_prefill **ret_prefill, bt_error *err);
 /* Whether a list of workers could be one, and how many it names. BT_E_BADINPUT. */
-BT_MUST_CHECK bt_status bt_prefill_check_workers(const char *addresses, uint32_t *ret_n,
-                                                 bt_error *err);
+BT_MUST_CHECK bt_status bt_handoff_client_check_workers(const char *addresses, uint32_t *ret_n,
+                                                        bt_error *err);
 /* The workers from now on, in the form of `addresses`, maybe none. Those that stay are not touched;
  * those that are gone finish what they compute and get no more. Any thread. On failure nothing has
  * changed: BT_E_BADINPUT (an address; too many), BT_E_FULL (those that leave still need room). */
-BT_MUST_CHECK bt_status bt_prefill_set_workers(bt_prefill *p, const char *addresses, bt_error *err);
-void bt_prefill_stop(bt_prefill *p);                   /* NULL is fine; may be called twice */
-void bt_prefill_close(bt_prefill *p);                  /* stops first if nobody did */
+BT_MUST_CHECK bt_status bt_handoff_client_set_workers(bt_prefill *p, const char *addresses,
+                                                      bt_error *err);
+void bt_handoff_client_stop(bt_prefill *p); /* NULL is fine; may be called twice */
+void bt_handoff_client_close(bt_prefill *p);                  /* stops first if nobody did */
 
 /* ---- looking in ---- */
 
@@ -70,7 +72,7 @@ typedef enum {
     BT_PREFILL_STATE_COUNT
 } bt_prefill_state;
 
-const char *bt_prefill_state_name(bt_prefill_state s);      /* static, lower case */
+const char *bt_handoff_client_state_name(bt_prefill_state s);      /* static, lower case */
 
 typedef struct {
     char             address[128];
@@ -118,10 +120,10 @@ typedef struct {
     double   local_step_ms, local_token_ms, local_key_ms;    /* fitted, as those of workers */
 } bt_prefill_status;
 
-void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *ret_status);
+void bt_handoff_client_status_get(const bt_prefill *p, bt_prefill_status *ret_status);
 /* The `index`th worker; false when there are not so many (any more). */
-bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index,
-                                  bt_prefill_worker_status *ret_status);
+bool bt_handoff_client_worker_status_get(const bt_prefill *p, uint32_t index,
+                                         bt_prefill_worker_status *ret_status);
 
 /* ---- what was decided lately, and what came of it ---- */
 
@@ -142,7 +144,7 @@ typedef enum {
     BT_PREFILL_OUTCOME_COUNT
 } bt_prefill_outcome;
 
-const char *bt_prefill_outcome_name(bt_prefill_outcome o);  /* static, lower case */
+const char *bt_handoff_client_outcome_name(bt_prefill_outcome o);  /* static, lower case */
 
 typedef struct {
     double   age_seconds;
@@ -158,7 +160,8 @@ typedef struct {
 
 enum { BT_PREFILL_DECISIONS_MAX = 32 };
 /* The last ones, newest first; returns how many. */
-uint32_t bt_prefill_decisions_get(const bt_prefill *p,
-                                  bt_prefill_decision ret_decisions[BT_PREFILL_DECISIONS_MAX]);
+uint32_t
+bt_handoff_client_decisions_get(const bt_prefill *p,
+                                bt_prefill_decision ret_decisions[BT_PREFILL_DECISIONS_MAX]);
 
 #endif

@@ -29,10 +29,10 @@ static bt_status check_form(bt_handoff_push *u, bt_error *err)
         return bt_fail(err, BT_E_UNSUPPORTED, "rows in order %u, but only 0 to %d are known",
                        asked->order, (int)BT_ROWS_ORDER_COUNT - 1);
     }
-    BT_TRY(bt_rows_form_init(&u->form, u->guest->worker->layout, asked->codec, err));
-    u->token_bytes = bt_rows_token_bytes(&u->form);
+    BT_TRY(bt_handoff_codec_form_init(&u->form, u->guest->worker->layout, asked->codec, err));
+    u->token_bytes = bt_handoff_codec_token_bytes(&u->form);
     if (u->form.codec != BT_ROWS_STORED) {
-        BT_TRY(bt_rows_room_open(&u->room, &u->form, err));
+        BT_TRY(bt_handoff_codec_room_open(&u->room, &u->form, err));
     }
     BT_TRY(bt_handoff_push_take_borders(u, asked->borders, err));
     u->asked.borders = (bt_wire_ids){ 0 };         /* lay in the frame */
@@ -77,7 +77,7 @@ void bt_handoff_push_destroy(bt_handoff_push *u)
     bt_handoff_push_unpin(u);
     bt_free(u->tokens);
     bt_free(u->ready);
-    bt_rows_room_close(&u->room);
+    bt_handoff_codec_room_close(&u->room);
     bt_wire_tally_close(u->tally);
     bt_free(u);
 }
@@ -132,11 +132,11 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uin
         u->step_begun_ms = now;
     } else if (layer + 1 == n_layers) {
         const double ms = (now - u->step_begun_ms) * n_layers / (n_layers - 1);
-        bt_trace_span(w->trace, u->lane, "step", now - ms, now, "\"position\":%u,\"n\":%u",
-                      position, n);
+        bt_timeline_span(w->trace, u->lane, "step", now - ms, now, "\"position\":%u,\"n\":%u",
+                         position, n);
         if (atomic_load(&w->n_in_flight) == 1) {
             (void)pthread_mutex_lock(&w->pace_lock);
-            bt_fit_put(&w->step_ms, 1, n, bt_router_keys(position, (double)position + n), ms);
+            bt_cost_fit_put(&w->step_ms, 1, n, bt_route_keys(position, (double)position + n), ms);
             (void)pthread_mutex_unlock(&w->pace_lock);
         }
     }
@@ -217,8 +217,8 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         return 0;
     }
     (void)pthread_mutex_lock(&w->pace_lock);
-    const double step_ms = bt_fit_at(&w->step_ms, 1, 0, 0);
-    const double token_ms = bt_fit_at(&w->step_ms, 0, 1, asked->position_end);
+    const double step_ms = bt_cost_fit_at(&w->step_ms, 1, 0, 0);
+    const double token_ms = bt_cost_fit_at(&w->step_ms, 0, 1, asked->position_end);
     (void)pthread_mutex_unlock(&w->pace_lock);
     const bt_taper t = {
         .first = asked->position_first, .end = asked->position_end,
@@ -231,7 +231,7 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         .token_ms = token_ms, .step_ms = step_ms,
         .bytes_per_ms = (double)asked->link_rate / 1000,
     };
-    return bt_taper_plan(&t, ret_cuts);
+    return bt_route_chunk_plan(&t, ret_cuts);
 }
 
 /* What one server, and one tenant of a server, has in the cache tells nobody else what was asked
@@ -251,7 +251,7 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     uint32_t cuts[BT_TAPER_CUTS_MAX], rising[BT_WIRE_BORDERS_MAX];
     bt_worker *w = u->guest->worker;
     const bt_push push = { .context = u, .layer_done = layer_done, .chunk_done = chunk_done };
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     bt_request *request = NULL;
     o.tokens = u->tokens;
     o.n_tokens = u->asked.position_end;
@@ -271,9 +271,9 @@ bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
     atomic_fetch_add(&w->n_in_flight, 1);
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
     u->submit_ms = bt_clock_ms();
-    bt_trace_name_lane(w->trace, u->lane, "%s stream %u: steps", u->guest->name, u->stream);
-    bt_trace_name_lane(w->trace, u->lane + 1, "%s stream %u: rows given to the link",
-                       u->guest->name, u->stream);
+    bt_timeline_name_lane(w->trace, u->lane, "%s stream %u: steps", u->guest->name, u->stream);
+    bt_timeline_name_lane(w->trace, u->lane + 1, "%s stream %u: rows given to the link",
+                          u->guest->name, u->stream);
     const bt_status s = bt_engine_submit(w->engine, &o, &request, err);
     if (s != BT_OK) {
         atomic_fetch_sub(&w->n_in_flight, 1);
@@ -330,14 +330,16 @@ static void rows_fill(void *context, uint8_t *to, size_t size)
     bt_wire_rows_place(to, c->layer, c->position, c->n, c->k_size, c->v_size, &k, &v);
     const bt_handoff_push *u = c->push;
     if (u->form.codec == BT_ROWS_STORED) {
-        bt_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
+        bt_engine_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
         return;
     }
     for (uint32_t at = 0; at < c->n; at += BT_ROWS_AT_ONCE) {
         const uint32_t n = c->n - at < BT_ROWS_AT_ONCE ? c->n - at : BT_ROWS_AT_ONCE;
-        bt_request_export_rows(c->request, c->layer, c->position + at, n, u->room.k, u->room.v);
-        bt_rows_encode(&u->form, &u->room, c->layer, n, k + (size_t)at * (c->k_size / c->n),
-                       v + (size_t)at * (c->v_size / c->n));
+        bt_engine_request_export_rows(c->request, c->layer, c->position + at, n, u->room.k,
+                                      u->room.v);
+        bt_handoff_codec_encode(&u->form, &u->room, c->layer, n,
+                                k + (size_t)at * (c->k_size / c->n),
+                                v + (size_t)at * (c->v_size / c->n));
     }
 }
 
@@ -347,9 +349,9 @@ static void rows_seal(void *context, uint64_t hash)
     const size_t size = bt_wire_rows_place_size(c->k_size, c->v_size);
     bt_wire_tally_put(c->push->tally, BT_WIRE_ROWS, (uint32_t)size, hash);
     atomic_fetch_add(&c->push->guest->worker->n_bytes, (uint64_t)c->k_size + c->v_size);
-    bt_trace_span(c->push->guest->worker->trace, c->push->lane + 1, "rows", c->begin_ms,
-                  bt_clock_ms(), "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", c->layer,
-                  c->position, c->n, c->k_size + c->v_size);
+    bt_timeline_span(c->push->guest->worker->trace, c->push->lane + 1, "rows", c->begin_ms,
+                     bt_clock_ms(), "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", c->layer,
+                     c->position, c->n, c->k_size + c->v_size);
     bt_handoff_push_unqueue(c->push);
 }
 
@@ -411,7 +413,7 @@ static void mark_drop(void *context)
 
 static size_t layer_bytes(const bt_handoff_push *u, uint32_t layer)
 {
-    return bt_rows_layer_bytes(&u->form, layer);
+    return bt_handoff_codec_layer_bytes(&u->form, layer);
 }
 
 /* The first layer at or behind `layer` that has something in this segment, or n_layers: rows, or
@@ -475,8 +477,8 @@ static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
 
     const rows_context c = {
         .push = u, .request = u->request, .layer = u->layer, .position = u->position, .n = n,
-        .k_size = n * bt_rows_k_bytes(&u->form, u->layer),
-        .v_size = n * bt_rows_v_bytes(&u->form, u->layer),
+        .k_size = n * bt_handoff_codec_k_bytes(&u->form, u->layer),
+        .v_size = n * bt_handoff_codec_v_bytes(&u->form, u->layer),
     };
     *ret_bulk = (bt_bulk){
         .type = BT_WIRE_ROWS, .stream = u->stream,

@@ -62,7 +62,7 @@ static void state_fill(void *context, uint8_t *to, size_t size)
     BT_ASSERT(size == bt_wire_state_place_size(c->size));
     uint8_t *data = bt_wire_state_place(to, &m, c->size);
     if (c->request) {
-        bt_request_export_state(c->request, c->layer, c->offset, c->size, data);
+        bt_engine_request_export_state(c->request, c->layer, c->offset, c->size, data);
     } else {
         bt_engine_snapshot_export(w->engine, c->snapshot, c->layer, c->offset, c->size, data);
     }

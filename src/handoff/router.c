@@ -8,7 +8,7 @@
 
 /* ---- predicted milliseconds until the first token ---- */
 
-double bt_router_steps(double n, uint32_t chunk)
+double bt_route_steps(double n, uint32_t chunk)
 {
     const double steps = chunk > 0 ? ceil(n / chunk) : 1;
     return n > 0 ? steps : 0;
@@ -17,13 +17,14 @@ double bt_router_steps(double n, uint32_t chunk)
 /* Of rows [first, end), alone. */
 static double compute_ms(const bt_fit *f, uint32_t chunk, double first, double end)
 {
-    return end > first ? bt_fit_at(f, bt_router_steps(end - first, chunk), end - first,
-                                   bt_router_keys(first, end)) : 0;
+    return end > first ? bt_cost_fit_at(f, bt_route_steps(end - first, chunk), end - first,
+                                        bt_route_keys(first, end))
+                       : 0;
 }
 
 static double ahead_ms(const bt_fit *f, uint32_t chunk, const bt_router_load *l)
 {
-    return bt_fit_at(f, chunk > 0 ? l->n_tokens / chunk : 0, l->n_tokens, l->keys);
+    return bt_cost_fit_at(f, chunk > 0 ? l->n_tokens / chunk : 0, l->n_tokens, l->keys);
 }
 
 /* Computing and sending go on at the same time, so the longer of the two counts:
@@ -32,39 +33,40 @@ static double ahead_ms(const bt_fit *f, uint32_t chunk, const bt_router_load *l)
  *          |  lead + computing what we have + bytes / rate  |
  *
  * What the worker has in its cache need not be computed, and what we have need not be sent. */
-double bt_router_remote_ms(const bt_router_question *q, const bt_router_worker *w)
+double bt_route_remote_ms(const bt_router_question *q, const bt_router_worker *w)
 {
-    if (!bt_fit_known(w->compute)) {
+    if (!bt_cost_fit_known(w->compute)) {
         return 0;
     }
     const double first = q->position_first, end = q->position_end;
     const double from = w->n_known < q->position_end ? w->n_known : end;
     const double computed_ms = w->round_trip_ms / 2 +
                                compute_ms(w->compute, w->chunk, from, end) + w->tail_ms;
-    const double moved_ms = w->lead_ms + compute_ms(w->compute, w->chunk, from, first) +
-                            bt_fit_at(w->link, 1, (end - first) * (double)q->token_bytes +
-                                      (double)q->state_bytes, 0);
+    const double moved_ms =
+            w->lead_ms + compute_ms(w->compute, w->chunk, from, first) +
+            bt_cost_fit_at(w->link, 1,
+                           (end - first) * (double)q->token_bytes + (double)q->state_bytes, 0);
     return ahead_ms(w->compute, w->chunk, &w->ahead) +
            (computed_ms > moved_ms ? computed_ms : moved_ms) + q->here.last_ms;
 }
 
 /* A step takes a chunk of the prompt at most; while others decode it must also end in time for
  * them, and each step decodes for them first. */
-double bt_router_local_ms(const bt_router_question *q)
+double bt_route_local_ms(const bt_router_question *q)
 {
     const bt_router_here *h = &q->here;
-    if (!bt_fit_known(h->step)) {
+    if (!bt_cost_fit_known(h->step)) {
         return 0;
     }
     const double first = q->position_first, end = q->position_end, n = end - first;
-    double steps = bt_router_steps(n, h->chunk);
-    const double rows_ms = bt_fit_at(h->step, 0, n, bt_router_keys(first, end)) +
+    double steps = bt_route_steps(n, h->chunk);
+    const double rows_ms = bt_cost_fit_at(h->step, 0, n, bt_route_keys(first, end)) +
                            ahead_ms(h->step, h->chunk, &h->ahead);
     if (h->decode_ms > 0 && h->gap_ms > h->decode_ms) {
         const double in_time = rows_ms / (h->gap_ms - h->decode_ms);
         steps = in_time > steps ? in_time : steps;
     }
-    return rows_ms + bt_fit_at(h->step, steps, 0, 0) + steps * h->decode_ms;
+    return rows_ms + bt_cost_fit_at(h->step, steps, 0, 0) + steps * h->decode_ms;
 }
 
 /* ---- among workers ---- */
@@ -80,11 +82,11 @@ static double order_ms(const bt_router_question *q, const bt_router_worker *w,
                        const bt_fit *stand_in)
 {
     bt_router_worker like = *w;
-    if (!bt_fit_known(like.compute)) {
+    if (!bt_cost_fit_known(like.compute)) {
         like.compute = stand_in;
     }
-    if (bt_fit_known(like.compute)) {
-        return bt_router_remote_ms(q, &like);
+    if (bt_cost_fit_known(like.compute)) {
+        return bt_route_remote_ms(q, &like);
     }
     return w->round_trip_ms + w->ahead.n_tokens + (q->position_end - q->position_first);
 }
@@ -96,7 +98,7 @@ static const bt_fit *fastest(const bt_router_question *q, const bt_router_worker
     const double n = q->position_end;
     for (uint32_t i = 0; i < n_workers; i++) {
         const bt_fit *f = workers[i].compute;
-        if (bt_fit_known(f) && (!best || bt_fit_rate(f, n) > bt_fit_rate(best, n))) {
+        if (bt_cost_fit_known(f) && (!best || bt_cost_fit_rate(f, n) > bt_cost_fit_rate(best, n))) {
             best = f;
         }
     }
@@ -133,7 +135,7 @@ static int stale_worker(const bt_router_question *q, const bt_router_worker *wor
 {
     for (uint32_t i = 0; i < n_workers; i++) {
         const bt_router_worker *w = &workers[i];
-        const double ms = bt_router_remote_ms(q, w);
+        const double ms = bt_route_remote_ms(q, w);
         const double most_ms = q->hedged && local_ms > 0 && local_ms < ms ? local_ms : ms;
         if (w->ready && (int)i != skip && is_stale(w) &&
             most_ms <= best_ms * BT_ROUTER_PROBE_MAX) {
@@ -222,7 +224,7 @@ static bool kept_anyway(const bt_router_question *q, const bt_router_worker *wor
     double best_ms = 0;
     for (uint32_t i = 0; i < n_workers; i++) {
         const bt_router_worker *w = &workers[i];
-        const double ms = judged(w->compute) ? bt_router_remote_ms(q, w) : 0;
+        const double ms = judged(w->compute) ? bt_route_remote_ms(q, w) : 0;
         best_ms = ms > 0 && (best_ms <= 0 || ms < best_ms) ? ms : best_ms;
     }
     if (best_ms <= 0 || !judged(q->here.step) || best_ms <= a->local_ms) {
@@ -233,18 +235,19 @@ static bool kept_anyway(const bt_router_question *q, const bt_router_worker *wor
     return true;
 }
 
-bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_worker *workers,
-                                  uint32_t n_workers, int skip, char *reason, size_t reason_size)
+bt_router_answer bt_route_choose(const bt_router_question *q, const bt_router_worker *workers,
+                                 uint32_t n_workers, int skip, char *reason, size_t reason_size)
 {
     bt_router_answer a = { .worker = best_worker(q, workers, n_workers, skip),
-                           .local_ms = bt_router_local_ms(q) };
+                           .local_ms = bt_route_local_ms(q) };
     const bt_router_worker *w = a.worker >= 0 ? &workers[a.worker] : NULL;
-    a.remote_ms = w ? bt_router_remote_ms(q, w) : 0;
+    a.remote_ms = w ? bt_route_remote_ms(q, w) : 0;
     const bool by_time = q->automatic && !q->always && w && judged(w->compute);
     if (by_time && judged(q->here.step)) {
         choose_by_time(q, w, &a, reason, reason_size);
     } else if (by_time && tokens_of(q) <= BT_ROUTER_LOCAL_PROBE_TOKENS) {
-        bt_say(reason, reason_size, bt_fit_known(q->here.step)
+        bt_say(reason, reason_size,
+               bt_cost_fit_known(q->here.step)
                        ? "this machine has been measured by one prompt only: this is its second"
                        : "this machine has not been measured yet");
         a.probe = true;
@@ -259,14 +262,14 @@ bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_w
             ? -1 : stale_worker(q, workers, n_workers, skip, a.remote_ms, a.local_ms);
     if (stale >= 0 && stale != a.worker) {
         a.worker = stale;
-        a.remote_ms = bt_router_remote_ms(q, &workers[stale]);
+        a.remote_ms = bt_route_remote_ms(q, &workers[stale]);
         a.probe = true;
         say_probe(&workers[stale], reason, reason_size);
     }
     return a;
 }
 
-uint32_t bt_router_break_even(const bt_router_question *q, const bt_router_worker *w)
+uint32_t bt_route_break_even(const bt_router_question *q, const bt_router_worker *w)
 {
     if (!q->automatic) {
         return q->min_tokens;
@@ -285,13 +288,13 @@ uint32_t bt_router_break_even(const bt_router_question *q, const bt_router_worke
      * difference changes sign once on the way up, and halving finds the place. */
     uint32_t low = 1, high = BT_CONTEXT_MAX;
     idle.position_end = high;
-    if (bt_router_remote_ms(&idle, &free) > bt_router_local_ms(&idle)) {
+    if (bt_route_remote_ms(&idle, &free) > bt_route_local_ms(&idle)) {
         return UINT32_MAX;
     }
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
         idle.position_end = middle;
-        if (bt_router_remote_ms(&idle, &free) <= bt_router_local_ms(&idle)) {
+        if (bt_route_remote_ms(&idle, &free) <= bt_route_local_ms(&idle)) {
             high = middle;
         } else {
             low = middle + 1;

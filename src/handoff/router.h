@@ -29,18 +29,18 @@ typedef struct {
 } bt_fit;
 
 /* Samples that are no measurement (n or ms not above 0) are ignored. */
-void   bt_fit_put(bt_fit *f, double pieces, double n, double keys, double ms);
-bool   bt_fit_known(const bt_fit *f);
+void   bt_cost_fit_put(bt_fit *f, double pieces, double n, double keys, double ms);
+bool   bt_cost_fit_known(const bt_fit *f);
 /* 0 when nothing is known. */
-double bt_fit_at(const bt_fit *f, double pieces, double n, double keys);
+double bt_cost_fit_at(const bt_fit *f, double pieces, double n, double keys);
 /* n per ms for one piece of n that begins at position 0; 0 when nothing is known. */
-double bt_fit_rate(const bt_fit *f, double n);
+double bt_cost_fit_rate(const bt_fit *f, double n);
 
 /* Positions that rows [first, end) look back at, all together. */
-double bt_router_keys(double first, double end);
+double bt_route_keys(double first, double end);
 
 /* Steps of at most `chunk` (0: any) tokens that n take; at least one, unless n is 0. */
-double bt_router_steps(double n, uint32_t chunk);
+double bt_route_steps(double n, uint32_t chunk);
 
 /* ---- the places ---- */
 
@@ -108,13 +108,13 @@ typedef struct {
 #define BT_ROUTER_LOCAL_PROBE_TOKENS 1024u
 
 /* `skip`: an index that must not be chosen (it failed this prompt), or -1. */
-bt_router_answer bt_router_choose(const bt_router_question *q, const bt_router_worker *workers,
-                                  uint32_t n_workers, int skip, char *reason, size_t reason_size);
+bt_router_answer bt_route_choose(const bt_router_question *q, const bt_router_worker *workers,
+                                 uint32_t n_workers, int skip, char *reason, size_t reason_size);
 /* Milliseconds until the first token; 0: unknown. */
-double bt_router_remote_ms(const bt_router_question *q, const bt_router_worker *w);
-double bt_router_local_ms(const bt_router_question *q);
+double bt_route_remote_ms(const bt_router_question *q, const bt_router_worker *w);
+double bt_route_local_ms(const bt_router_question *q);
 /* The smallest prompt from position 0 that `automatic` sends to this worker were everything idle;
  * UINT32_MAX: none. */
-uint32_t bt_router_break_even(const bt_router_question *q, const bt_router_worker *w);
+uint32_t bt_route_break_even(const bt_router_question *q, const bt_router_worker *w);
 
 #endif

@@ -26,7 +26,7 @@ static const char *const codecs[BT_ROWS_CODEC_COUNT] = { BT_ROWS_CODEC_LIST(X) }
 static const char *const orders[BT_ROWS_ORDER_COUNT] = { BT_ROWS_ORDER_LIST(X) };
 #undef X
 
-bool bt_rows_codec_parse(const char *name, bt_rows_codec *ret_codec)
+bool bt_handoff_codec_codec_parse(const char *name, bt_rows_codec *ret_codec)
 {
     size_t i = 0;
     const bool found = find(codecs, BT_LEN(codecs), name, &i);
@@ -34,7 +34,7 @@ bool bt_rows_codec_parse(const char *name, bt_rows_codec *ret_codec)
     return found;
 }
 
-bool bt_rows_order_parse(const char *name, bt_rows_order *ret_order)
+bool bt_handoff_codec_order_parse(const char *name, bt_rows_order *ret_order)
 {
     size_t i = 0;
     const bool found = find(orders, BT_LEN(orders), name, &i);
@@ -45,14 +45,14 @@ bool bt_rows_order_parse(const char *name, bt_rows_order *ret_order)
 /* Lower case, as options are written. */
 static void type_name(bt_type type, char *to, size_t size)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
     bt_say(to, size, "%s", info ? info->name : "unknown");
     for (char *c = to; *c; c++) {
         *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
     }
 }
 
-char *bt_rows_form_name(const bt_rows_form *f, char *to, size_t size)
+char *bt_handoff_codec_form_name(const bt_rows_form *f, char *to, size_t size)
 {
     char k[16], v[16];
     type_name(f->type_k, k, sizeof k);
@@ -64,7 +64,7 @@ char *bt_rows_form_name(const bt_rows_form *f, char *to, size_t size)
 
 /* ---- sizes ---- */
 
-bt_rows_form bt_rows_stored(const bt_kv_layout *layout)
+bt_rows_form bt_handoff_codec_stored(const bt_kv_layout *layout)
 {
     return (bt_rows_form){ .layout = layout, .codec = BT_ROWS_STORED, .type_k = layout->type_k,
                            .type_v = layout->type_v };
@@ -73,9 +73,9 @@ bt_rows_form bt_rows_stored(const bt_kv_layout *layout)
 static bt_status check_dim(const char *what, uint32_t layer, bt_type type, uint32_t dim,
                            bt_error *err)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
     uint64_t bytes;
-    if (!bt_type_row_bytes(info, dim, &bytes)) {
+    if (!bt_quant_type_row_bytes(info, dim, &bytes)) {
         return bt_fail(err, BT_E_UNSUPPORTED, "%s rows of layer %u have %u values, which %s cannot "
                        "hold: its blocks have %u", what, layer, dim, info->name,
                        info->block_elems);
@@ -83,15 +83,15 @@ static bt_status check_dim(const char *what, uint32_t layer, bt_type type, uint3
     return BT_OK;
 }
 
-bt_status bt_rows_form_init(bt_rows_form *ret_form, const bt_kv_layout *layout, uint32_t codec,
-                            bt_error *err)
+bt_status bt_handoff_codec_form_init(bt_rows_form *ret_form, const bt_kv_layout *layout,
+                                     uint32_t codec, bt_error *err)
 {
     if (codec >= BT_ROWS_CODEC_COUNT) {
         return bt_fail(err, BT_E_UNSUPPORTED, "rows in form %u, but only 0 to %d are known", codec,
                        (int)BT_ROWS_CODEC_COUNT - 1);
     }
     const bt_type type = codec == BT_ROWS_F16 ? BT_TYPE_F16 : BT_TYPE_Q8_0;
-    bt_rows_form f = bt_rows_stored(layout);
+    bt_rows_form f = bt_handoff_codec_stored(layout);
     if (codec != BT_ROWS_STORED && (layout->type_k != type || layout->type_v != type)) {
         f.codec = (bt_rows_codec)codec;
         f.type_k = f.type_v = type;
@@ -107,12 +107,12 @@ bt_status bt_rows_form_init(bt_rows_form *ret_form, const bt_kv_layout *layout, 
 static uint32_t row_bytes(bt_type type, uint32_t dim)
 {
     uint64_t bytes = 0;
-    const bool fits = bt_type_row_bytes(bt_type_find((uint32_t)type), dim, &bytes);
+    const bool fits = bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), dim, &bytes);
     BT_ASSERT(fits && bytes <= UINT32_MAX);        /* looked at by init */
     return (uint32_t)bytes;
 }
 
-uint32_t bt_rows_k_bytes(const bt_rows_form *f, uint32_t layer)
+uint32_t bt_handoff_codec_k_bytes(const bt_rows_form *f, uint32_t layer)
 {
     const bt_kv_layer *y = &f->layout->layers[layer];
     return f->codec != BT_ROWS_STORED ? row_bytes(f->type_k, y->k_dim)
@@ -120,7 +120,7 @@ uint32_t bt_rows_k_bytes(const bt_rows_form *f, uint32_t layer)
                                       : 0;
 }
 
-uint32_t bt_rows_v_bytes(const bt_rows_form *f, uint32_t layer)
+uint32_t bt_handoff_codec_v_bytes(const bt_rows_form *f, uint32_t layer)
 {
     const bt_kv_layer *y = &f->layout->layers[layer];
     return f->codec != BT_ROWS_STORED ? row_bytes(f->type_v, y->v_dim)
@@ -128,25 +128,25 @@ uint32_t bt_rows_v_bytes(const bt_rows_form *f, uint32_t layer)
                                       : 0;
 }
 
-size_t bt_rows_layer_bytes(const bt_rows_form *f, uint32_t layer)
+size_t bt_handoff_codec_layer_bytes(const bt_rows_form *f, uint32_t layer)
 {
-    return (size_t)bt_rows_k_bytes(f, layer) + bt_rows_v_bytes(f, layer);
+    return (size_t)bt_handoff_codec_k_bytes(f, layer) + bt_handoff_codec_v_bytes(f, layer);
 }
 
-uint64_t bt_rows_token_bytes(const bt_rows_form *f)
+uint64_t bt_handoff_codec_token_bytes(const bt_rows_form *f)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < f->layout->n_layers; i++) {
-        sum += bt_rows_layer_bytes(f, i);
+        sum += bt_handoff_codec_layer_bytes(f, i);
     }
     return sum;
 }
 
-size_t bt_rows_layer_bytes_max(const bt_rows_form *f)
+size_t bt_handoff_codec_layer_bytes_max(const bt_rows_form *f)
 {
     size_t most = 0;
     for (uint32_t i = 0; i < f->layout->n_layers; i++) {
-        const size_t n = bt_rows_layer_bytes(f, i);
+        const size_t n = bt_handoff_codec_layer_bytes(f, i);
         most = n > most ? n : most;
     }
     return most;
@@ -154,7 +154,7 @@ size_t bt_rows_layer_bytes_max(const bt_rows_form *f)
 
 /* ---- turning ---- */
 
-bt_status bt_rows_room_open(bt_rows_room *ret_room, const bt_rows_form *f, bt_error *err)
+bt_status bt_handoff_codec_room_open(bt_rows_room *ret_room, const bt_rows_form *f, bt_error *err)
 {
     uint64_t k = 1, v = 1;
     uint32_t dim = 1;
@@ -171,14 +171,14 @@ bt_status bt_rows_room_open(bt_rows_room *ret_room, const bt_rows_form *f, bt_er
         .values = bt_alloc_zero(BT_MEM_handoff, dim, sizeof *room.values),
     };
     if (!room.k || !room.v || !room.values) {
-        bt_rows_room_close(&room);
+        bt_handoff_codec_room_close(&room);
         return bt_fail(err, BT_E_NOMEM, "no memory to turn rows");
     }
     *ret_room = room;
     return BT_OK;
 }
 
-void bt_rows_room_close(bt_rows_room *room)
+void bt_handoff_codec_room_close(bt_rows_room *room)
 {
     bt_free(room->k);
     bt_free(room->v);
@@ -195,25 +195,25 @@ static void turn(bt_type from_type, const uint8_t *from, bt_type to_type, uint8_
         return;
     }
     if (from_type == BT_TYPE_F16 && to_type == BT_TYPE_Q8_0) {
-        bt_rows_f16_to_q8_0(from, to, (size_t)n * dim);
+        bt_handoff_codec_f16_to_q8_0(from, to, (size_t)n * dim);
         return;
     }
     if (from_type == BT_TYPE_Q8_0 && to_type == BT_TYPE_F16) {
-        bt_rows_q8_0_to_f16(from, to, (size_t)n * dim);
+        bt_handoff_codec_q8_0_to_f16(from, to, (size_t)n * dim);
         return;
     }
     const uint32_t from_bytes = row_bytes(from_type, dim), to_bytes = row_bytes(to_type, dim);
     for (uint32_t i = 0; i < n; i++) {
-        const bt_status decoded = bt_type_decode(from_type, from, values, dim);
-        const bt_status encoded = bt_type_encode(to_type, values, to, dim);
+        const bt_status decoded = bt_quant_type_decode(from_type, from, values, dim);
+        const bt_status encoded = bt_quant_type_encode(to_type, values, to, dim);
         BT_ASSERT(decoded == BT_OK && encoded == BT_OK);
         from += from_bytes;
         to += to_bytes;
     }
 }
 
-void bt_rows_encode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer, uint32_t n,
-                    uint8_t *to_k, uint8_t *to_v)
+void bt_handoff_codec_encode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer,
+                             uint32_t n, uint8_t *to_k, uint8_t *to_v)
 {
     const bt_kv_layout *l = f->layout;
     const bt_kv_layer *y = &l->layers[layer];
@@ -222,8 +222,8 @@ void bt_rows_encode(const bt_rows_form *f, const bt_rows_room *room, uint32_t la
     turn(l->type_v, room->v, f->type_v, to_v, y->v_dim, n, room->values);
 }
 
-void bt_rows_decode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer, uint32_t n,
-                    const uint8_t *from_k, const uint8_t *from_v)
+void bt_handoff_codec_decode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer,
+                             uint32_t n, const uint8_t *from_k, const uint8_t *from_v)
 {
     const bt_kv_layout *l = f->layout;
     const bt_kv_layer *y = &l->layers[layer];

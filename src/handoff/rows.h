@@ -49,8 +49,8 @@ typedef enum {
 } bt_rows_order;
 
 /* False for a name that is not in the list. */
-bool bt_rows_codec_parse(const char *name, bt_rows_codec *ret_codec);
-bool bt_rows_order_parse(const char *name, bt_rows_order *ret_order);
+bool bt_handoff_codec_codec_parse(const char *name, bt_rows_codec *ret_codec);
+bool bt_handoff_codec_order_parse(const char *name, bt_rows_order *ret_order);
 
 typedef struct {
     const bt_kv_layout *layout;
@@ -58,18 +58,19 @@ typedef struct {
     bt_type       type_k, type_v;      /* on the wire */
 } bt_rows_form;
 
-BT_MUST_CHECK bt_status bt_rows_form_init(bt_rows_form *ret_form, const bt_kv_layout *layout,
-                                          uint32_t codec, bt_error *err);
-bt_rows_form bt_rows_stored(const bt_kv_layout *layout);      /* what cannot fail */
+BT_MUST_CHECK bt_status bt_handoff_codec_form_init(bt_rows_form *ret_form,
+                                                   const bt_kv_layout *layout, uint32_t codec,
+                                                   bt_error *err);
+bt_rows_form bt_handoff_codec_stored(const bt_kv_layout *layout);      /* what cannot fail */
 /* "f16", or "f16/q8_0" where K and V differ. Cut to `size`. Returns `to`. */
-char *bt_rows_form_name(const bt_rows_form *f, char *to, size_t size);
+char *bt_handoff_codec_form_name(const bt_rows_form *f, char *to, size_t size);
 
 /* Bytes of one row on the wire; 0: the layer keeps none. */
-uint32_t bt_rows_k_bytes(const bt_rows_form *f, uint32_t layer);
-uint32_t bt_rows_v_bytes(const bt_rows_form *f, uint32_t layer);
-size_t   bt_rows_layer_bytes(const bt_rows_form *f, uint32_t layer);     /* both */
-uint64_t bt_rows_token_bytes(const bt_rows_form *f);                     /* of all layers */
-size_t   bt_rows_layer_bytes_max(const bt_rows_form *f);
+uint32_t bt_handoff_codec_k_bytes(const bt_rows_form *f, uint32_t layer);
+uint32_t bt_handoff_codec_v_bytes(const bt_rows_form *f, uint32_t layer);
+size_t   bt_handoff_codec_layer_bytes(const bt_rows_form *f, uint32_t layer);     /* both */
+uint64_t bt_handoff_codec_token_bytes(const bt_rows_form *f); /* of all layers */
+size_t   bt_handoff_codec_layer_bytes_max(const bt_rows_form *f);
 
 /* ---- turning rows (not for STORED) ---- */
 
@@ -80,14 +81,14 @@ typedef struct {
     float   *values;                   /* of one row */
 } bt_rows_room;
 
-BT_MUST_CHECK bt_status bt_rows_room_open(bt_rows_room *ret_room, const bt_rows_form *f,
-                                          bt_error *err);
-void bt_rows_room_close(bt_rows_room *room);           /* a zeroed one is fine */
+BT_MUST_CHECK bt_status bt_handoff_codec_room_open(bt_rows_room *ret_room, const bt_rows_form *f,
+                                                   bt_error *err);
+void bt_handoff_codec_room_close(bt_rows_room *room);           /* a zeroed one is fine */
 
 /* n <= BT_ROWS_AT_ONCE rows of a layer between the room and wire bytes. */
-void bt_rows_encode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer, uint32_t n,
-                    uint8_t *to_k, uint8_t *to_v);
-void bt_rows_decode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer, uint32_t n,
-                    const uint8_t *from_k, const uint8_t *from_v);
+void bt_handoff_codec_encode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer,
+                             uint32_t n, uint8_t *to_k, uint8_t *to_v);
+void bt_handoff_codec_decode(const bt_rows_form *f, const bt_rows_room *room, uint32_t layer,
+                             uint32_t n, const uint8_t *from_k, const uint8_t *from_v);
 
 #endif

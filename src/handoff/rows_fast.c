@@ -41,16 +41,16 @@ static inline uint16_t narrow(float value)
 static void encode_slowly(const uint8_t *from, uint8_t *to)
 {
     float values[BLOCK];
-    const bt_status decoded = bt_type_decode(BT_TYPE_F16, from, values, BLOCK);
-    const bt_status encoded = bt_type_encode(BT_TYPE_Q8_0, values, to, BLOCK);
+    const bt_status decoded = bt_quant_type_decode(BT_TYPE_F16, from, values, BLOCK);
+    const bt_status encoded = bt_quant_type_encode(BT_TYPE_Q8_0, values, to, BLOCK);
     BT_ASSERT(decoded == BT_OK && encoded == BT_OK);
 }
 
 static void decode_slowly(const uint8_t *from, uint8_t *to)
 {
     float values[BLOCK];
-    const bt_status decoded = bt_type_decode(BT_TYPE_Q8_0, from, values, BLOCK);
-    const bt_status encoded = bt_type_encode(BT_TYPE_F16, values, to, BLOCK);
+    const bt_status decoded = bt_quant_type_decode(BT_TYPE_Q8_0, from, values, BLOCK);
+    const bt_status encoded = bt_quant_type_encode(BT_TYPE_F16, values, to, BLOCK);
     BT_ASSERT(decoded == BT_OK && encoded == BT_OK);
 }
 
@@ -98,7 +98,7 @@ static void decode(const uint8_t *from, uint8_t *to)
     }
 }
 
-void bt_rows_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
+void bt_handoff_codec_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
 {
     for (; n >= BLOCK; n -= BLOCK) {
         encode(from, to);
@@ -107,7 +107,7 @@ void bt_rows_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
     }
 }
 
-void bt_rows_q8_0_to_f16(const uint8_t *from, uint8_t *to, size_t n)
+void bt_handoff_codec_q8_0_to_f16(const uint8_t *from, uint8_t *to, size_t n)
 {
     for (; n >= BLOCK; n -= BLOCK) {
         decode(from, to);

@@ -83,10 +83,10 @@ static void poll_events(bt_handoff_push *u)
 {
     bt_handoff_guest *g = u->guest;
     bt_event event;
-    while (bt_request_wait(u->request, 0, &event) == BT_OK) {
+    while (bt_engine_request_wait(u->request, 0, &event) == BT_OK) {
         if (event.kind == BT_EVENT_BEGIN) {
             bt_request_stats stats;
-            bt_request_stats_get(u->request, &stats);
+            bt_engine_request_stats_get(u->request, &stats);
             u->queue_ms = stats.queue_ms;
         } else if (event.kind == BT_EVENT_END) {
             (void)pthread_mutex_lock(&g->lock);
@@ -116,7 +116,7 @@ static bool over(const bt_handoff_push *u)
 static void let_go(bt_handoff_push *u, bt_request *request)
 {
     bt_worker *w = u->guest->worker;
-    bt_request_release(request);
+    bt_engine_request_release(request);
     if (request) {
         atomic_fetch_sub(&w->n_in_flight, 1);
         atomic_fetch_sub(&w->queued_tokens, u->asked.position_end - u->counted);
@@ -141,9 +141,10 @@ static void bury(bt_handoff_push *u)
         atomic_fetch_add(&w->n_prompts, 1);
         atomic_fetch_add(&w->n_tokens, u->asked.position_end - u->asked.position_first);
     }
-    bt_trace_span(w->trace, u->lane, "prompt", u->submit_ms, bt_clock_ms(), "\"tokens\":%u,"
-                  "\"cached\":%u,\"committed\":%d", u->asked.position_end, u->n_cached,
-                  u->committed && !u->cancelled);
+    bt_timeline_span(w->trace, u->lane, "prompt", u->submit_ms, bt_clock_ms(),
+                     "\"tokens\":%u,"
+                     "\"cached\":%u,\"committed\":%d",
+                     u->asked.position_end, u->n_cached, u->committed && !u->cancelled);
     bt_log(BT_LOG_DEBUG, "prompt %s peer %s stream %u tokens %u cached %u ms %.1f",
            u->cancelled ? "cancelled" : u->failure.status != BT_OK ? "failed" : "pushed", g->name,
            u->stream, u->asked.position_end, u->n_cached, bt_clock_ms() - u->submit_ms);

@@ -35,7 +35,7 @@ static double layer_bytes(const bt_taper *t, uint32_t i, double rows, double sta
     return (i + 1) * r / n > i * r / n ? rows / (double)r : state / (double)(n - r);
 }
 
-double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
+double bt_route_chunk_plan_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
 {
     double computed = 0, sent = 0;
     uint32_t at = t->first, cut = 0;
@@ -122,13 +122,13 @@ static double ms_on_slower_link(const bt_taper *t, double slower, const uint32_t
 {
     bt_taper slow = *t;
     slow.bytes_per_ms /= slower;
-    return bt_taper_ms(&slow, cuts, n_cuts);
+    return bt_route_chunk_plan_ms(&slow, cuts, n_cuts);
 }
 
 /* What a plan is judged by. */
 static double judged_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts)
 {
-    const double ms = bt_taper_ms(t, cuts, n_cuts);
+    const double ms = bt_route_chunk_plan_ms(t, cuts, n_cuts);
     return t->state_bytes == 0 ? ms
                                : (ms + ms_on_slower_link(t, SLOW, cuts, n_cuts) +
                                   ms_on_slower_link(t, SLOWEST, cuts, n_cuts)) / 3;
@@ -145,7 +145,7 @@ static bt_taper end_of(const bt_taper *t)
     return end;
 }
 
-uint32_t bt_taper_plan(const bt_taper *whole, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+uint32_t bt_route_chunk_plan(const bt_taper *whole, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
 {
     BT_ASSERT(whole->chunk > 0 && whole->n_layers > 0 && whole->first <= whole->end);
     const bt_taper part = end_of(whole), *t = &part;

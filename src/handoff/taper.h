@@ -34,9 +34,9 @@ typedef struct {
 /* Positions in (first, end), rising, where a step must end; gives how many. Between them steps take
  * `chunk` tokens, behind the last all that are left. 0: chunk after chunk is as good, or rate or
  * link are not known (<= 0). */
-uint32_t bt_taper_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX]);
+uint32_t bt_route_chunk_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX]);
 
 /* From the first step's begin until all is sent, with these cuts; the way there is not in it. */
-double bt_taper_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts);
+double bt_route_chunk_plan_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts);
 
 #endif

@@ -59,8 +59,8 @@ static double wall_us(const bt_trace *t, double ms)
     return t->wall_us + ms * 1000;
 }
 
-void bt_trace_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms, double end_ms,
-                   const char *format, ...)
+void bt_timeline_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms, double end_ms,
+                      const char *format, ...)
 {
     char inside[TEXT_MAX_BYTES], line[LINE_MAX_BYTES];
     va_list args;
@@ -77,7 +77,7 @@ void bt_trace_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms
     put(t, line);
 }
 
-void bt_trace_moment(bt_trace *t, uint64_t lane, const char *name, const char *sentence)
+void bt_timeline_moment(bt_trace *t, uint64_t lane, const char *name, const char *sentence)
 {
     char text[TEXT_MAX_BYTES], line[LINE_MAX_BYTES];
     if (!t) {
@@ -99,7 +99,7 @@ static void put_name(bt_trace *t, const char *kind, uint64_t lane, const char *n
     put(t, line);
 }
 
-void bt_trace_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
+void bt_timeline_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
 {
     char name[TEXT_MAX_BYTES];
     va_list args;
@@ -114,7 +114,8 @@ void bt_trace_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
 
 /* ---- life ---- */
 
-bt_status bt_trace_open(const char *path, const char *process, bt_trace **ret_trace, bt_error *err)
+bt_status bt_timeline_open(const char *path, const char *process, bt_trace **ret_trace,
+                           bt_error *err)
 {
     struct timespec wall;
     bt_trace *t = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *t);
@@ -136,7 +137,7 @@ bt_status bt_trace_open(const char *path, const char *process, bt_trace **ret_tr
     return BT_OK;
 }
 
-void bt_trace_close(bt_trace *t)
+void bt_timeline_close(bt_trace *t)
 {
     if (!t) {
         return;

@@ -22,17 +22,17 @@ typedef struct bt_trace bt_trace;
 #define BT_TRACE_BYTES_MAX (UINT64_C(1) << 30)
 
 /* `process` names this side ("server 127.0.0.1:8080"). */
-BT_MUST_CHECK bt_status bt_trace_open(const char *path, const char *process, bt_trace **ret_trace,
-                                      bt_error *err);
-void bt_trace_close(bt_trace *t);                      /* NULL is fine */
+BT_MUST_CHECK bt_status bt_timeline_open(const char *path, const char *process,
+                                         bt_trace **ret_trace, bt_error *err);
+void bt_timeline_close(bt_trace *t);                      /* NULL is fine */
 
 /* All: t NULL does nothing. Times are those of bt_clock_ms(). `format` gives the inside of a JSON
  * object: numbers only, with their names; "" for none. */
-void bt_trace_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms, double end_ms,
-                   const char *format, ...) __attribute__((format(printf, 6, 7)));
+void bt_timeline_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms, double end_ms,
+                      const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* A moment, now, with a sentence (any bytes; may be ""). */
-void bt_trace_moment(bt_trace *t, uint64_t lane, const char *name, const char *sentence);
-void bt_trace_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
+void bt_timeline_moment(bt_trace *t, uint64_t lane, const char *name, const char *sentence);
+void bt_timeline_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -87,8 +87,8 @@ static bt_status wait_facts(bt_visit *v, bt_error *err)
     return take_facts(v, &frame, err);
 }
 
-bt_status bt_visit_open(const char *address, const bt_link_options *o, bt_visit **ret_visit,
-                        bt_error *err)
+bt_status bt_doctor_visit_open(const char *address, const bt_link_options *o, bt_visit **ret_visit,
+                               bt_error *err)
 {
     bt_visit *v = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *v);
 
@@ -103,14 +103,14 @@ bt_status bt_visit_open(const char *address, const bt_link_options *o, bt_visit 
         s = wait_facts(v, err);
     }
     if (s != BT_OK) {
-        bt_visit_close(v);
+        bt_doctor_visit_close(v);
         return s;
     }
     *ret_visit = v;
     return BT_OK;
 }
 
-void bt_visit_close(bt_visit *v)
+void bt_doctor_visit_close(bt_visit *v)
 {
     if (v != NULL) {
         bt_link_destroy(v->link);
@@ -118,9 +118,9 @@ void bt_visit_close(bt_visit *v)
     }
 }
 
-const bt_visit_facts *bt_visit_facts_of(const bt_visit *v) { return &v->facts; }
+const bt_visit_facts *bt_doctor_visit_facts_of(const bt_visit *v) { return &v->facts; }
 
-void bt_visit_socket_get(const bt_visit *v, bt_link_socket *ret_socket)
+void bt_doctor_visit_socket_get(const bt_visit *v, bt_link_socket *ret_socket)
 {
     bt_link_socket_get(v->link, ret_socket);
 }
@@ -189,18 +189,18 @@ static bt_status probe_once(bt_visit *v, uint32_t n_bytes, double *ret_ms, uint3
     return BT_OK;
 }
 
-bt_status bt_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms, bt_error *err)
+bt_status bt_doctor_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms, bt_error *err)
 {
     uint32_t again_ms = 0;
     bt_status s = probe_once(v, n_bytes, ret_ms, &again_ms, err);
     if (s != BT_OK && again_ms > 0) {
-        BT_TRY(bt_visit_rest(v, again_ms, err));
+        BT_TRY(bt_doctor_visit_rest(v, again_ms, err));
         s = probe_once(v, n_bytes, ret_ms, &again_ms, err);
     }
     return s;
 }
 
-bt_status bt_visit_rest(bt_visit *v, uint32_t ms, bt_error *err)
+bt_status bt_doctor_visit_rest(bt_visit *v, uint32_t ms, bt_error *err)
 {
     bt_frame frame;
     const bt_status s = bt_link_receive(v->link, ms, &frame, err);

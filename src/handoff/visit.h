@@ -26,18 +26,18 @@ typedef struct {
     char     peer[128];                /* numeric address and port */
 } bt_visit_facts;
 
-BT_MUST_CHECK bt_status bt_visit_open(const char *address, const bt_link_options *o,
-                                      bt_visit **ret_visit, bt_error *err);
-const bt_visit_facts *bt_visit_facts_of(const bt_visit *v);
+BT_MUST_CHECK bt_status bt_doctor_visit_open(const char *address, const bt_link_options *o,
+                                             bt_visit **ret_visit, bt_error *err);
+const bt_visit_facts *bt_doctor_visit_facts_of(const bt_visit *v);
 /* Asks for n_bytes, at most BT_WIRE_PROBE_BYTES_MAX, and waits for all of them. *ret_ms: from
  * asking to the last byte. When measured too often it waits and asks once more. BT_E_TIMEOUT when
  * nothing comes for 3 s. */
-BT_MUST_CHECK bt_status bt_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms,
-                                       bt_error *err);
+BT_MUST_CHECK bt_status bt_doctor_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms,
+                                              bt_error *err);
 /* Buffers grow while bytes flow, so ask after the probes. */
-void bt_visit_socket_get(const bt_visit *v, bt_link_socket *ret_socket);
+void bt_doctor_visit_socket_get(const bt_visit *v, bt_link_socket *ret_socket);
 /* Keeps the connection alive (heartbeats) and otherwise at rest. */
-BT_MUST_CHECK bt_status bt_visit_rest(bt_visit *v, uint32_t ms, bt_error *err);
-void bt_visit_close(bt_visit *v);      /* NULL is fine */
+BT_MUST_CHECK bt_status bt_doctor_visit_rest(bt_visit *v, uint32_t ms, bt_error *err);
+void bt_doctor_visit_close(bt_visit *v);      /* NULL is fine */
 
 #endif

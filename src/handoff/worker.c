@@ -136,7 +136,7 @@ static void *listen_main(void *context)
     while (!atomic_load(&w->stopping)) {
         bt_link *link = NULL;
         bt_error err;
-        const bt_status s = bt_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
+        const bt_status s = bt_link_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
         const uint32_t n_strangers = clear_away(w, false);
         bt_link_stats stats;
         if (s == BT_OK) {
@@ -161,9 +161,9 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     const bt_engine_options *e = bt_engine_options_of(w->engine);
     BT_ASSERT(e->push);
     w->layout = bt_engine_kv_layout(w->engine);
-    BT_TRY(bt_states_layer_bytes(w->engine, &w->state_bytes, err));
-    const bt_rows_form stored = bt_rows_stored(w->layout);
-    const size_t row = bt_rows_layer_bytes_max(&stored);
+    BT_TRY(bt_handoff_states_layer_bytes(w->engine, &w->state_bytes, err));
+    const bt_rows_form stored = bt_handoff_codec_stored(w->layout);
+    const size_t row = bt_handoff_codec_layer_bytes_max(&stored);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
@@ -190,8 +190,8 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     return BT_OK;
 }
 
-bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worker **ret_worker,
-                         bt_error *err)
+bt_status bt_handoff_worker_open(const bt_worker_options *o, bt_engine *engine,
+                                 bt_worker **ret_worker, bt_error *err)
 {
     bt_worker *w = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *w);
     if (!w) {
@@ -206,31 +206,31 @@ bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine, bt_worke
     }
     bt_status s = open_engine_side(w, o, err);
     if (s == BT_OK) {
-        s = bt_listener_open(o->listen, &link, &w->listener, err);
+        s = bt_link_listener_open(o->listen, &link, &w->listener, err);
     }
     if (s == BT_OK && o->trace_file) {
         char name[160];
-        bt_say(name, sizeof name, "worker %s", bt_listener_address(w->listener));
-        s = bt_trace_open(o->trace_file, name, &w->trace, err);
+        bt_say(name, sizeof name, "worker %s", bt_link_listener_address(w->listener));
+        s = bt_timeline_open(o->trace_file, name, &w->trace, err);
     }
     if (s == BT_OK) {
         w->thread_runs = bt_link_thread_start(&w->thread, listen_main, w);
         s = w->thread_runs ? BT_OK : bt_fail(err, BT_E_NOMEM, "the system gives no thread");
     }
     if (s != BT_OK) {
-        bt_worker_close(w);
+        bt_handoff_worker_close(w);
         return s;
     }
     *ret_worker = w;
     return BT_OK;
 }
 
-const char *bt_worker_address(const bt_worker *w)
+const char *bt_handoff_worker_address(const bt_worker *w)
 {
-    return bt_listener_address(w->listener);
+    return bt_link_listener_address(w->listener);
 }
 
-bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms)
+bt_status bt_handoff_worker_drain(bt_worker *w, uint32_t timeout_ms)
 {
     const double until = bt_clock_ms() + timeout_ms;
     if (!atomic_exchange(&w->draining, true)) {
@@ -251,14 +251,14 @@ bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms)
     return BT_OK;
 }
 
-void bt_worker_close(bt_worker *w)
+void bt_handoff_worker_close(bt_worker *w)
 {
     if (!w) {
         return;
     }
     atomic_store(&w->stopping, true);
     if (w->listener) {
-        bt_listener_stop(w->listener);
+        bt_link_listener_stop(w->listener);
     }
     if (w->thread_runs) {
         (void)pthread_join(w->thread, NULL);
@@ -269,16 +269,16 @@ void bt_worker_close(bt_worker *w)
     }
     (void)pthread_mutex_unlock(&w->lock);
     (void)clear_away(w, true);
-    bt_listener_close(w->listener);
+    bt_link_listener_close(w->listener);
     (void)pthread_mutex_destroy(&w->lock);
     (void)pthread_mutex_destroy(&w->pace_lock);
-    bt_trace_close(w->trace);
+    bt_timeline_close(w->trace);
     bt_free(w->numerics);
     bt_free(w->state_bytes);
     bt_free(w);
 }
 
-void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
+void bt_handoff_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
 {
     *ret_status = (bt_worker_status){
         .n_peers = atomic_load(&w->n_connected),

@@ -32,12 +32,12 @@ typedef struct {
 } bt_worker_options;
 
 /* `engine` was created with push and is borrowed. */
-BT_MUST_CHECK bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine,
-                                       bt_worker **ret_worker, bt_error *err);
-const char *bt_worker_address(const bt_worker *w);          /* with the real port */
+BT_MUST_CHECK bt_status bt_handoff_worker_open(const bt_worker_options *o, bt_engine *engine,
+                                               bt_worker **ret_worker, bt_error *err);
+const char *bt_handoff_worker_address(const bt_worker *w);          /* with the real port */
 /* Tells peers to send no more, finishes what is in work. BT_E_TIMEOUT when some is left. */
-BT_MUST_CHECK bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms);
-void bt_worker_close(bt_worker *w);                         /* NULL is fine */
+BT_MUST_CHECK bt_status bt_handoff_worker_drain(bt_worker *w, uint32_t timeout_ms);
+void bt_handoff_worker_close(bt_worker *w);                         /* NULL is fine */
 
 typedef struct {
     uint32_t n_peers;                  /* connected now */
@@ -50,6 +50,6 @@ typedef struct {
     uint64_t n_corrupt;                /* connections ended for frames that did not hold */
     bool     draining;
 } bt_worker_status;
-void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status);
+void bt_handoff_worker_status_get(const bt_worker *w, bt_worker_status *ret_status);
 
 #endif

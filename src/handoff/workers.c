@@ -14,7 +14,7 @@
 
 enum { ADDRESS_MAX = 128 };
 
-const char *bt_prefill_state_name(bt_prefill_state s)
+const char *bt_handoff_client_state_name(bt_prefill_state s)
 {
     static const char *const names[] = {
 #define X(name, text) text,
@@ -79,7 +79,7 @@ static bt_status parse(const char *text, list *l, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_prefill_check_workers(const char *addresses, uint32_t *ret_n, bt_error *err)
+bt_status bt_handoff_client_check_workers(const char *addresses, uint32_t *ret_n, bt_error *err)
 {
     list l;
     BT_TRY(parse(addresses, &l, err));
@@ -185,11 +185,11 @@ static bt_status add(bt_prefill *p, const char *address, bt_error *err)
     bt_say(peer->address, sizeof peer->address, "%s", address);
     bt_say(peer->status.address, sizeof peer->status.address, "%s", address);
     if (p->form.codec != BT_ROWS_STORED) {
-        BT_TRY(bt_rows_room_open(&peer->room, &p->form, err));
+        BT_TRY(bt_handoff_codec_room_open(&peer->room, &p->form, err));
     }
     peer->used = true;
     if (!bt_link_thread_start(&peer->thread, bt_handoff_peer_main, peer)) {
-        bt_rows_room_close(&peer->room);
+        bt_handoff_codec_room_close(&peer->room);
         peer->used = false;
         return bt_fail(err, BT_E_NOMEM, "the system gives no thread for worker %s", address);
     }
@@ -207,7 +207,7 @@ static void remove_peer(bt_handoff_peer *peer)
     }
 }
 
-bt_status bt_prefill_set_workers(bt_prefill *p, const char *addresses, bt_error *err)
+bt_status bt_handoff_client_set_workers(bt_prefill *p, const char *addresses, bt_error *err)
 {
     list *l = bt_alloc(BT_MEM_handoff, sizeof *l);
     if (!l) {
@@ -247,7 +247,7 @@ bool bt_handoff_workers_join_one(bt_prefill *p)
             (void)pthread_mutex_unlock(&p->lock);
             (void)pthread_join(peer->thread, NULL);
             (void)pthread_mutex_lock(&p->lock);
-            bt_rows_room_close(&peer->room);
+            bt_handoff_codec_room_close(&peer->room);
             peer->used = false;
             return true;
         }
@@ -267,7 +267,7 @@ static uint32_t min_tokens_now(const bt_prefill *p)
     bt_handoff_peers_view(p, 0, NULL, 0, 0, view);
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
         if (view[i].ready) {
-            const uint32_t n = bt_router_break_even(&q, &view[i]);
+            const uint32_t n = bt_route_break_even(&q, &view[i]);
             least = n < least ? n : least;
             any = true;
         }
@@ -278,7 +278,7 @@ static uint32_t min_tokens_now(const bt_prefill *p)
 /* Prompts of this many tokens give the rates that are shown. */
 #define RATE_TOKENS 512.0
 
-void bt_prefill_status_get(const bt_prefill *cp, bt_prefill_status *ret_status)
+void bt_handoff_client_status_get(const bt_prefill *cp, bt_prefill_status *ret_status)
 {
     bt_prefill *p = (bt_prefill *)(uintptr_t)cp;    /* only the lock changes */
     (void)pthread_mutex_lock(&p->lock);
@@ -289,7 +289,7 @@ void bt_prefill_status_get(const bt_prefill *cp, bt_prefill_status *ret_status)
     }
     ret_status->min_tokens_auto = p->options.min_tokens == BT_PREFILL_MIN_AUTO;
     ret_status->min_tokens = min_tokens_now(p);
-    ret_status->local_tokens_per_second = 1000 * bt_fit_rate(&p->local, RATE_TOKENS);
+    ret_status->local_tokens_per_second = 1000 * bt_cost_fit_rate(&p->local, RATE_TOKENS);
     ret_status->local_step_ms = p->local.cost[0];
     ret_status->local_token_ms = p->local.cost[1];
     ret_status->local_key_ms = p->local.cost[2];
@@ -306,7 +306,7 @@ static bt_prefill_worker_status status_of(const bt_handoff_peer *peer)
         st.tokens_in_flight += bt_handoff_job_left(j);
     }
     st.goodput_bytes_per_second = peer->bytes_per_ms * 1000;
-    st.tokens_per_second = 1000 * bt_fit_rate(&peer->compute, RATE_TOKENS);
+    st.tokens_per_second = 1000 * bt_cost_fit_rate(&peer->compute, RATE_TOKENS);
     st.step_ms = peer->compute.cost[0];
     st.token_ms = peer->compute.cost[1];
     st.key_ms = peer->compute.cost[2];
@@ -323,8 +323,8 @@ static bt_prefill_worker_status status_of(const bt_handoff_peer *peer)
     return st;
 }
 
-bool bt_prefill_worker_status_get(const bt_prefill *cp, uint32_t index,
-                                  bt_prefill_worker_status *ret_status)
+bool bt_handoff_client_worker_status_get(const bt_prefill *cp, uint32_t index,
+                                         bt_prefill_worker_status *ret_status)
 {
     bt_prefill *p = (bt_prefill *)(uintptr_t)cp;
     bool found = false;

@@ -39,12 +39,12 @@ static uint64_t aligned(uint64_t size)
 static bt_status row_bytes(const char *what, uint32_t layer, bt_type type, uint32_t dim,
                            uint64_t *ret_bytes, bt_error *err)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
     if (!info || !info->can_decode || !info->can_encode) {
         return bt_fail(err, BT_E_UNSUPPORTED, "a KV cache of type %s is not supported",
                        info ? info->name : "(unknown)");
     }
-    if (!bt_type_row_bytes(info, dim, ret_bytes)) {
+    if (!bt_quant_type_row_bytes(info, dim, ret_bytes)) {
         return bt_fail(err, BT_E_UNSUPPORTED, "layer %u: %s rows have %u values, which is not a "
                        "multiple of the %u that a block of %s holds; use another cache type",
                        layer, what, dim, info->block_elems, info->name);

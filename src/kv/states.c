@@ -55,7 +55,7 @@ static uint64_t layer_room(const bt_state_layer *y)
     return aligned(conv_bytes(y)) + aligned(delta_bytes(y));
 }
 
-uint64_t bt_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers)
+uint64_t bt_kv_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n_layers; i++) {
@@ -116,8 +116,8 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
     return BT_OK;
 }
 
-bt_status bt_state_pool_create(bt_device *device, const bt_state_pool_options *o,
-                               bt_state_pool **ret_pool, bt_error *err)
+bt_status bt_kv_state_pool_create(bt_device *device, const bt_state_pool_options *o,
+                                  bt_state_pool **ret_pool, bt_error *err)
 {
     BT_ASSERT(device && o && ret_pool);
     BT_ASSERT(o->n_live > 0 && o->n_layers > 0);
@@ -132,14 +132,14 @@ bt_status bt_state_pool_create(bt_device *device, const bt_state_pool_options *o
         status = allocate(p, o, err);
     }
     if (status != BT_OK) {
-        bt_state_pool_destroy(p);
+        bt_kv_state_pool_destroy(p);
         return status;
     }
     *ret_pool = p;
     return BT_OK;
 }
 
-void bt_state_pool_destroy(bt_state_pool *p)
+void bt_kv_state_pool_destroy(bt_state_pool *p)
 {
     if (!p) {
         return;
@@ -160,17 +160,17 @@ void bt_state_pool_destroy(bt_state_pool *p)
     bt_free(p);
 }
 
-const bt_state_layout *bt_state_pool_layout(const bt_state_pool *p)
+const bt_state_layout *bt_kv_state_pool_layout(const bt_state_pool *p)
 {
     return &p->layout;
 }
 
-uint64_t bt_state_bytes(const bt_state_pool *p)
+uint64_t bt_kv_state_bytes(const bt_state_pool *p)
 {
     return p->state_bytes;
 }
 
-uint64_t bt_state_layer_bytes(const bt_state_pool *p, uint32_t layer)
+uint64_t bt_kv_state_layer_bytes(const bt_state_pool *p, uint32_t layer)
 {
     BT_ASSERT(layer < p->layout.n_layers);
     const bt_state_layer *y = &p->layout.layers[layer];
@@ -185,12 +185,12 @@ static uint8_t *slot_at(const bt_state_pool *p, uint32_t slot)
     return p->base + slot * p->layout.slot_bytes;
 }
 
-bt_status bt_state_take(bt_state_pool *p, uint32_t *ret_slot)
+bt_status bt_kv_state_take(bt_state_pool *p, uint32_t *ret_slot)
 {
     for (uint32_t i = 0; i < p->n_live; i++) {
         if (!p->taken[i]) {
             p->taken[i] = true;
-            bt_state_zero(p, i);
+            bt_kv_state_zero(p, i);
             *ret_slot = i;
             return BT_OK;
         }
@@ -198,19 +198,19 @@ bt_status bt_state_take(bt_state_pool *p, uint32_t *ret_slot)
     return BT_E_FULL;
 }
 
-void bt_state_give(bt_state_pool *p, uint32_t slot)
+void bt_kv_state_give(bt_state_pool *p, uint32_t slot)
 {
     BT_ASSERT(slot < p->n_live);
     BT_ASSERT(p->taken[slot]);
     p->taken[slot] = false;
 }
 
-void bt_state_zero(bt_state_pool *p, uint32_t slot)
+void bt_kv_state_zero(bt_state_pool *p, uint32_t slot)
 {
     memset(slot_at(p, slot), 0, p->layout.slot_bytes);
 }
 
-void bt_state_copy(bt_state_pool *p, uint32_t to, uint32_t from)
+void bt_kv_state_copy(bt_state_pool *p, uint32_t to, uint32_t from)
 {
     memcpy(slot_at(p, to), slot_at(p, from), p->layout.slot_bytes);
 }
@@ -314,8 +314,8 @@ static void unpin(bt_state_pool *p, snapshot *s)
     pthread_mutex_unlock(&p->lock);
 }
 
-bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
-                      uint32_t n)
+bool bt_kv_snapshot_keep(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                         uint32_t n)
 {
     BT_ASSERT(slot < p->n_live);
     if (p->n_snapshots == 0 || n == 0) {
@@ -335,13 +335,13 @@ bool bt_snapshot_keep(bt_state_pool *p, uint32_t slot, uint64_t key, const uint3
     }
     pthread_mutex_unlock(&p->lock);
     if (s) {
-        bt_state_copy(p, slot_of(p, s), slot);
-        bt_snapshot_publish(p, slot_of(p, s), key, tokens, n);
+        bt_kv_state_copy(p, slot_of(p, s), slot);
+        bt_kv_snapshot_publish(p, slot_of(p, s), key, tokens, n);
     }
     return s != NULL;
 }
 
-uint32_t bt_snapshot_find(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n_max)
+uint32_t bt_kv_snapshot_find(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n_max)
 {
     pthread_mutex_lock(&p->lock);
     const snapshot *s = longest(p, key, tokens, n_max);
@@ -350,8 +350,8 @@ uint32_t bt_snapshot_find(bt_state_pool *p, uint64_t key, const uint32_t *tokens
     return n;
 }
 
-uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, uint64_t key,
-                             const uint32_t *tokens, uint32_t n_max)
+uint32_t bt_kv_snapshot_restore(bt_state_pool *p, uint32_t slot, uint64_t key,
+                                const uint32_t *tokens, uint32_t n_max)
 {
     BT_ASSERT(slot < p->n_live);
     pthread_mutex_lock(&p->lock);
@@ -363,15 +363,15 @@ uint32_t bt_snapshot_restore(bt_state_pool *p, uint32_t slot, uint64_t key,
     }
     pthread_mutex_unlock(&p->lock);
     if (!s) {
-        bt_state_zero(p, slot);
+        bt_kv_state_zero(p, slot);
         return 0;
     }
-    bt_state_copy(p, slot, slot_of(p, s));
+    bt_kv_state_copy(p, slot, slot_of(p, s));
     unpin(p, s);
     return n;
 }
 
-bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot)
+bool bt_kv_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot)
 {
     pthread_mutex_lock(&p->lock);
     snapshot *s = make_room(p);
@@ -383,8 +383,8 @@ bool bt_snapshot_reserve(bt_state_pool *p, uint32_t *ret_slot)
     return s != NULL;
 }
 
-void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
-                         uint32_t n)
+void bt_kv_snapshot_publish(bt_state_pool *p, uint32_t slot, uint64_t key, const uint32_t *tokens,
+                            uint32_t n)
 {
     snapshot *s = snapshot_at(p, slot);
     const bt_digest digest = digest_of(key, tokens, n);
@@ -397,8 +397,8 @@ void bt_snapshot_publish(bt_state_pool *p, uint32_t slot, uint64_t key, const ui
     pthread_mutex_unlock(&p->lock);
 }
 
-bool bt_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n,
-                     uint32_t *ret_slot)
+bool bt_kv_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uint32_t n,
+                        uint32_t *ret_slot)
 {
     const bt_digest digest = digest_of(key, tokens, n);
     pthread_mutex_lock(&p->lock);
@@ -412,12 +412,12 @@ bool bt_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, uin
     return s != NULL;
 }
 
-void bt_snapshot_unpin(bt_state_pool *p, uint32_t slot)
+void bt_kv_snapshot_unpin(bt_state_pool *p, uint32_t slot)
 {
     unpin(p, snapshot_at(p, slot));
 }
 
-void bt_snapshot_drop_all(bt_state_pool *p)
+void bt_kv_snapshot_drop_all(bt_state_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < p->n_snapshots; i++) {
@@ -430,7 +430,7 @@ void bt_snapshot_drop_all(bt_state_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-uint32_t bt_snapshot_count(bt_state_pool *p)
+uint32_t bt_kv_snapshot_count(bt_state_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     const uint32_t n = p->n_kept;
@@ -438,9 +438,9 @@ uint32_t bt_snapshot_count(bt_state_pool *p)
     return n;
 }
 
-uint64_t bt_snapshot_bytes(bt_state_pool *p)
+uint64_t bt_kv_snapshot_bytes(bt_state_pool *p)
 {
-    return bt_snapshot_count(p) * p->layout.slot_bytes;
+    return bt_kv_snapshot_count(p) * p->layout.slot_bytes;
 }
 
 /* ---- canonical layout ---- */
@@ -466,8 +466,8 @@ static uint32_t split(const bt_state_layer *y, uint64_t offset, uint64_t size, p
     return n;
 }
 
-void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
-                     uint64_t size, const void *from)
+void bt_kv_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                        uint64_t size, const void *from)
 {
     part parts[2];
     BT_ASSERT(layer < p->layout.n_layers);
@@ -478,8 +478,8 @@ void bt_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t o
     }
 }
 
-void bt_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
-                     uint64_t size, void *to)
+void bt_kv_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
+                        uint64_t size, void *to)
 {
     part parts[2];
     BT_ASSERT(layer < p->layout.n_layers);

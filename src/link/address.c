@@ -235,8 +235,8 @@ static bt_status connect_list(const char *text, const struct addrinfo *list,
         }
         close(fd);
         const uint64_t share_ms = (share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS;
-        status = bt_reach_explain(bt_reach_why(error, a), error, text, peer,
-                                  (uint32_t)share_ms, err);
+        status = bt_doctor_reach_explain(bt_doctor_reach_why(error, a), error, text, peer,
+                                         (uint32_t)share_ms, err);
     }
     return status;
 }

@@ -132,8 +132,8 @@ bt_status bt_link_connect(const char *address, const bt_link_options *o, bt_link
     }
     bt_status status = bt_link_address_connect(address, o, &fd, peer, err);
     if (status == BT_OK) {
-        status = bt_transport_open(fd, false, peer, o->key_file != NULL ? &key : NULL, &transport,
-                                   err);
+        status = bt_link_transport_open(fd, false, peer, o->key_file != NULL ? &key : NULL,
+                                        &transport, err);
     }
     bt_link_key_forget(&key);
     BT_TRY(status);

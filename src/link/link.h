@@ -49,18 +49,18 @@ typedef struct {
 BT_MUST_CHECK bt_status bt_link_connect(const char *address, const bt_link_options *o,
                                         bt_link **ret_link, bt_error *err);
 /* Without key_file only loopback addresses, or BT_E_REFUSED with what to do. Port 0: any free. */
-BT_MUST_CHECK bt_status bt_listener_open(const char *address, const bt_link_options *o,
-                                         bt_listener **ret_listener, bt_error *err);
-/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_listener_stop; BT_E_FULL when the process has
- * no descriptors or memory left for one more (accept again later). Never waits for the new peer:
- * its TLS handshake and first frame happen in bt_link_receive, which says BT_E_TIMEOUT (BT_E_AUTH
- * for a wrong key) when they are not there handshake_timeout_ms after accept, however the bytes
- * trickle. How many connections to keep is the owner's limit. */
-BT_MUST_CHECK bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link,
-                                           bt_error *err);
-const char *bt_listener_address(const bt_listener *l);      /* with the real port */
-void bt_listener_stop(bt_listener *l);                      /* any thread */
-void bt_listener_close(bt_listener *l);                     /* NULL is fine */
+BT_MUST_CHECK bt_status bt_link_listener_open(const char *address, const bt_link_options *o,
+                                              bt_listener **ret_listener, bt_error *err);
+/* BT_E_AGAIN after timeout_ms; BT_E_CLOSED after bt_link_listener_stop; BT_E_FULL when the process
+ * has no descriptors or memory left for one more (accept again later). Never waits for the new
+ * peer: its TLS handshake and first frame happen in bt_link_receive, which says BT_E_TIMEOUT
+ * (BT_E_AUTH for a wrong key) when they are not there handshake_timeout_ms after accept, however
+ * the bytes trickle. How many connections to keep is the owner's limit. */
+BT_MUST_CHECK bt_status bt_link_listener_accept(bt_listener *l, uint32_t timeout_ms,
+                                                bt_link **ret_link, bt_error *err);
+const char *bt_link_listener_address(const bt_listener *l);      /* with the real port */
+void bt_link_listener_stop(bt_listener *l);                      /* any thread */
+void bt_link_listener_close(bt_listener *l);                     /* NULL is fine */
 
 /* Waits for the next frame; PING and PONG are handled inside, types not in the table skipped.
  * BT_E_AGAIN after timeout_ms (0: only looks). The body is valid until the next receive. Frames

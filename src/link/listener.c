@@ -44,8 +44,8 @@ static bt_status prepare(bt_listener *l, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_listener_open(const char *address, const bt_link_options *o,
-                           bt_listener **ret_listener, bt_error *err)
+bt_status bt_link_listener_open(const char *address, const bt_link_options *o,
+                                bt_listener **ret_listener, bt_error *err)
 {
     bt_listener *l = bt_alloc_zero(BT_MEM_link, 1, sizeof *l);
 
@@ -70,7 +70,7 @@ bt_status bt_listener_open(const char *address, const bt_link_options *o,
     l->options.key_file = NULL;         /* both pointers are the caller's */
     l->options.stop = NULL;
     if (status != BT_OK) {
-        bt_listener_close(l);
+        bt_link_listener_close(l);
         return status;
     }
     *ret_listener = l;
@@ -100,11 +100,12 @@ static bt_status take(bt_listener *l, bt_link **ret_link, bt_error *err)
         return status;
     }
     bt_link_address_tell((struct sockaddr *)&a, size, peer, sizeof peer);
-    BT_TRY(bt_transport_open(fd, true, peer, l->encrypted ? &l->key : NULL, &transport, err));
+    BT_TRY(bt_link_transport_open(fd, true, peer, l->encrypted ? &l->key : NULL, &transport, err));
     return bt_link_create(transport, &l->options, ret_link, err);
 }
 
-bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link, bt_error *err)
+bt_status bt_link_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link,
+                                  bt_error *err)
 {
     const uint64_t end = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
 
@@ -130,9 +131,9 @@ bt_status bt_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_
     }
 }
 
-const char *bt_listener_address(const bt_listener *l) { return l->address; }
+const char *bt_link_listener_address(const bt_listener *l) { return l->address; }
 
-void bt_listener_stop(bt_listener *l)
+void bt_link_listener_stop(bt_listener *l)
 {
     if (!atomic_exchange(&l->stopped, true)) {
         /* One byte into an empty pipe cannot fail. */
@@ -141,7 +142,7 @@ void bt_listener_stop(bt_listener *l)
     }
 }
 
-void bt_listener_close(bt_listener *l)
+void bt_link_listener_close(bt_listener *l)
 {
     if (l == NULL) {
         return;

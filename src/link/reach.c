@@ -24,7 +24,7 @@ static const bool on_macos = true;
 static const bool on_macos = false;
 #endif
 
-const char *bt_reach_kind_name(bt_reach_kind kind)
+const char *bt_doctor_reach_kind_name(bt_reach_kind kind)
 {
     static const char *const names[] = {
 #define X(kind, name) name,
@@ -34,7 +34,7 @@ const char *bt_reach_kind_name(bt_reach_kind kind)
     return (unsigned)kind < BT_REACH_COUNT ? names[kind] : "unknown";
 }
 
-bt_reach_kind bt_reach_kind_of(int error, bool has_route, bool macos)
+bt_reach_kind bt_doctor_reach_kind_of(int error, bool has_route, bool macos)
 {
     switch (error) {
     case 0:
@@ -69,8 +69,8 @@ static void name(const char *address, const char *peer, char *to, size_t room)
     }
 }
 
-bt_status bt_reach_explain(bt_reach_kind kind, int error, const char *address, const char *peer,
-                           uint32_t waited_ms, bt_error *err)
+bt_status bt_doctor_reach_explain(bt_reach_kind kind, int error, const char *address,
+                                  const char *peer, uint32_t waited_ms, bt_error *err)
 {
     char who[BT_LINK_HOST_MAX + BT_LINK_PEER_MAX + 16];
     name(address, peer, who, sizeof who);
@@ -106,7 +106,7 @@ bt_status bt_reach_explain(bt_reach_kind kind, int error, const char *address, c
 }
 
 /* Connecting a datagram socket only looks the route up. */
-bool bt_reach_has_route(const struct sockaddr *address, socklen_t size)
+bool bt_doctor_reach_has_route(const struct sockaddr *address, socklen_t size)
 {
     const int fd = socket(address->sa_family, SOCK_DGRAM, 0);
     if (fd < 0) {
@@ -117,10 +117,11 @@ bool bt_reach_has_route(const struct sockaddr *address, socklen_t size)
     return found;
 }
 
-bt_reach_kind bt_reach_why(int error, const struct addrinfo *a)
+bt_reach_kind bt_doctor_reach_why(int error, const struct addrinfo *a)
 {
-    const bool route = error == EHOSTUNREACH && bt_reach_has_route(a->ai_addr, a->ai_addrlen);
-    return bt_reach_kind_of(error, route, on_macos);
+    const bool route =
+            error == EHOSTUNREACH && bt_doctor_reach_has_route(a->ai_addr, a->ai_addrlen);
+    return bt_doctor_reach_kind_of(error, route, on_macos);
 }
 
 static void try_one(const struct addrinfo *a, uint32_t timeout_ms, bt_reach *r)
@@ -138,12 +139,12 @@ static void try_one(const struct addrinfo *a, uint32_t timeout_ms, bt_reach *r)
     }
     r->error = bt_link_socket_connect(fd, a, begun + bt_link_ms_to_ns(timeout_ms), NULL);
     r->ms = (double)(bt_clock_ns() - begun) / BT_LINK_NS_PER_MS;
-    r->kind = bt_reach_why(r->error, a);
+    r->kind = bt_doctor_reach_why(r->error, a);
     close(fd);
 }
 
-bt_status bt_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[BT_REACH_MAX],
-                       uint32_t *ret_n, bt_error *err)
+bt_status bt_doctor_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[BT_REACH_MAX],
+                              uint32_t *ret_n, bt_error *err)
 {
     struct addrinfo *found = NULL;
     bt_link_address a;
@@ -165,7 +166,7 @@ bt_status bt_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[B
 
 /* ---- who else may listen there ---- */
 
-bool bt_reach_speaks_http(const char *address, uint32_t timeout_ms)
+bool bt_doctor_reach_speaks_http(const char *address, uint32_t timeout_ms)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     static const char begins[] = "HTTP/";

@@ -93,8 +93,8 @@ static const bt_transport_ops ops = {
     .destroy = destroy,
 };
 
-bt_status bt_transport_tcp_open(int fd, bool accepted, const char *peer,
-                                bt_transport **ret_transport, bt_error *err)
+bt_status bt_link_transport_tcp_open(int fd, bool accepted, const char *peer,
+                                     bt_transport **ret_transport, bt_error *err)
 {
     bt_transport *t = bt_alloc_zero(BT_MEM_link, 1, sizeof *t);
 
@@ -110,9 +110,9 @@ bt_status bt_transport_tcp_open(int fd, bool accepted, const char *peer,
     return BT_OK;
 }
 
-bt_status bt_transport_open(int fd, bool accepted, const char *peer, const bt_link_key *key,
-                            bt_transport **ret_transport, bt_error *err)
+bt_status bt_link_transport_open(int fd, bool accepted, const char *peer, const bt_link_key *key,
+                                 bt_transport **ret_transport, bt_error *err)
 {
-    return key != NULL ? bt_transport_tls_open(fd, accepted, peer, key, ret_transport, err)
-                       : bt_transport_tcp_open(fd, accepted, peer, ret_transport, err);
+    return key != NULL ? bt_link_transport_tls_open(fd, accepted, peer, key, ret_transport, err)
+                       : bt_link_transport_tcp_open(fd, accepted, peer, ret_transport, err);
 }

@@ -472,8 +472,9 @@ static bool prepare(tls *t)
     return true;
 }
 
-bt_status bt_transport_tls_open(int fd, bool accepted, const char *peer, const bt_link_key *key,
-                                bt_transport **ret_transport, bt_error *err)
+bt_status bt_link_transport_tls_open(int fd, bool accepted, const char *peer,
+                                     const bt_link_key *key, bt_transport **ret_transport,
+                                     bt_error *err)
 {
     tls *t = bt_alloc_zero(BT_MEM_link, 1, sizeof *t);
 

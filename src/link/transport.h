@@ -44,14 +44,14 @@ struct bt_transport {
 };
 
 /* Both keep `fd` (closed also when they fail). */
-BT_MUST_CHECK bt_status bt_transport_tcp_open(int fd, bool accepted, const char *peer,
-                                              bt_transport **ret_transport, bt_error *err);
-BT_MUST_CHECK bt_status bt_transport_tls_open(int fd, bool accepted, const char *peer,
-                                              const bt_link_key *key, bt_transport **ret_transport,
-                                              bt_error *err);
+BT_MUST_CHECK bt_status bt_link_transport_tcp_open(int fd, bool accepted, const char *peer,
+                                                   bt_transport **ret_transport, bt_error *err);
+BT_MUST_CHECK bt_status bt_link_transport_tls_open(int fd, bool accepted, const char *peer,
+                                                   const bt_link_key *key,
+                                                   bt_transport **ret_transport, bt_error *err);
 /* TLS with a key, plain TCP with NULL. */
-BT_MUST_CHECK bt_status bt_transport_open(int fd, bool accepted, const char *peer,
-                                          const bt_link_key *key, bt_transport **ret_transport,
-                                          bt_error *err);
+BT_MUST_CHECK bt_status bt_link_transport_open(int fd, bool accepted, const char *peer,
+                                               const bt_link_key *key, bt_transport **ret_transport,
+                                               bt_error *err);
 
 #endif

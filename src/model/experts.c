@@ -40,12 +40,12 @@ void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w
     const uint32_t n = c->n_experts_used, wide = n * c->n_ff_expert;
 
     bt_linear(t, .x = r->h, .y = r->scores, .w = { w->router, w->shared_router });
-    bt_route(t, .scores = bt_rows_slice(r->scores, 0, c->n_experts), .y = r->route, .n_used = n,
+    bt_route(t, .scores = bt_ops_rows_slice(r->scores, 0, c->n_experts), .y = r->route, .n_used = n,
              .renormalise = true);
     bt_expert_linear(t, .x = r->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
                      .w = { w->expert_gate, w->expert_up });
-    bt_glu(t, .gate = bt_rows_slice(r->expert_gate_up, 0, wide),
-           .up = bt_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
+    bt_glu(t, .gate = bt_ops_rows_slice(r->expert_gate_up, 0, wide),
+           .up = bt_ops_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
            .act = BT_ACT_SILU);
     bt_expert_linear(t, .x = r->expert_g, .route = r->route, .y = r->expert_down, .n_used = n,
                      .w = { w->expert_down }, .per_expert = true);
@@ -56,7 +56,7 @@ void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w
     bt_linear(t, .x = r->h, .y = r->gate_up, .w = { w->gate, w->up });
     bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
     bt_linear(t, .x = r->g, .y = r->o, .w = { w->down });
-    bt_mul(t, .x = r->o, .gate = bt_rows_slice(r->scores, c->n_experts, 1), .y = r->x,
+    bt_mul(t, .x = r->o, .gate = bt_ops_rows_slice(r->scores, c->n_experts, 1), .y = r->x,
            .act = BT_ACT_SIGMOID, .add = true);
 }
 

@@ -111,20 +111,20 @@ static bt_model_rows put_attention(bt_tape *t, const bt_model *m, const bt_model
     const bt_model_layer *w = &m->layers[i];
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
     const uint32_t q = r.q.cols, k = r.k.cols;
-    bt_rows gate = bt_rows_slice(s->all.qkv, q + 2 * k, q);
+    bt_rows gate = bt_ops_rows_slice(s->all.qkv, q + 2 * k, q);
 
-    bt_linear(t, .x = r.h, .y = bt_rows_slice(s->all.qkv, 0, 2 * q + 2 * k),
-              .w = { w->q, w->k, w->v, w->attn_gate });
+    bt_linear(t, .x = r.h, .y = bt_ops_rows_slice(s->all.qkv, 0, 2 * q + 2 * k),
+              .w = {w->q, w->k, w->v, w->attn_gate});
     bt_model_put_head_norms(t, m, &r, i);
     bt_model_put_rotation(t, m, &r, i);
     r = bt_model_put_kv(t, m, s, &r, i, push);
     if (r.x.picked) {
-        const bt_rows picked = bt_rows_slice(s->picked.qkv, q, q);
+        const bt_rows picked = bt_ops_rows_slice(s->picked.qkv, q, q);
         bt_pick(t, .x = gate, .y = picked);
         gate = picked;
     }
     bt_model_put_attention(t, m, &r, i);
-    const bt_rows g = bt_rows_slice(r.x.picked ? s->picked.g : s->all.g, 0, q);
+    const bt_rows g = bt_ops_rows_slice(r.x.picked ? s->picked.g : s->all.g, 0, q);
     bt_glu(t, .gate = gate, .up = r.a, .y = g, .act = BT_ACT_SIGMOID);
     bt_linear(t, .x = g, .y = r.x, .w = { w->out }, .add = true);
     return r;
@@ -139,8 +139,9 @@ static void put_delta_input(bt_tape *t, const bt_model_layer *w, bt_rows h, bt_r
         return;
     }
     const uint32_t wide = all.cols - 2 * n_heads;
-    bt_linear(t, .x = h, .y = bt_rows_slice(all, 0, wide), .w = { w->q, w->k, w->v, w->attn_gate });
-    bt_linear(t, .x = h, .y = bt_rows_slice(all, wide, 2 * n_heads), .w = { w->beta, w->alpha });
+    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, 0, wide),
+              .w = {w->q, w->k, w->v, w->attn_gate});
+    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, wide, 2 * n_heads), .w = {w->beta, w->alpha});
 }
 
 static bt_model_rows put_delta_net(bt_tape *t, const bt_model *m, const bt_model_scratch *s,
@@ -151,32 +152,32 @@ static bt_model_rows put_delta_net(bt_tape *t, const bt_model *m, const bt_model
     const uint32_t n = c->n_delta_v, keys = c->n_delta_k * c->delta_dim;
     const uint32_t values = n * c->delta_dim, channels = 2 * keys + values;
     bt_model_rows r = bt_model_rows_of(c, &s->all, i);
-    bt_rows z = bt_rows_slice(s->all.qkv, channels, values);
-    bt_rows a = bt_rows_slice(s->all.a, 0, values);
+    bt_rows z = bt_ops_rows_slice(s->all.qkv, channels, values);
+    bt_rows a = bt_ops_rows_slice(s->all.a, 0, values);
     const bool last = i + 1 == c->n_layers;
 
-    put_delta_input(t, w, r.h, bt_rows_slice(s->all.qkv, 0, channels + values + 2 * n), n);
-    bt_short_conv(t, .x = bt_rows_slice(s->all.qkv, 0, channels), .y = r.c, .w = w->conv,
+    put_delta_input(t, w, r.h, bt_ops_rows_slice(s->all.qkv, 0, channels + values + 2 * n), n);
+    bt_short_conv(t, .x = bt_ops_rows_slice(s->all.qkv, 0, channels), .y = r.c, .w = w->conv,
                   .layer = i, .act = BT_ACT_SILU);
-    bt_delta_scan(t, .q = bt_rows_slice(r.c, 0, keys), .k = bt_rows_slice(r.c, keys, keys),
-                  .v = bt_rows_slice(r.c, 2 * keys, values),
-                  .beta = bt_rows_slice(s->all.qkv, channels + values, n),
-                  .alpha = bt_rows_slice(s->all.qkv, channels + values + n, n), .y = a,
-                  .decay = w->decay, .dt_bias = w->dt_bias, .layer = i,
-                  .n_k_heads = c->n_delta_k, .n_v_heads = n, .tiled = c->delta_tiled,
-                  .l2_eps = c->rms_eps, .scale = 1.0f / sqrtf((float)c->delta_dim));
+    bt_delta_scan(t, .q = bt_ops_rows_slice(r.c, 0, keys), .k = bt_ops_rows_slice(r.c, keys, keys),
+                  .v = bt_ops_rows_slice(r.c, 2 * keys, values),
+                  .beta = bt_ops_rows_slice(s->all.qkv, channels + values, n),
+                  .alpha = bt_ops_rows_slice(s->all.qkv, channels + values + n, n), .y = a,
+                  .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .n_k_heads = c->n_delta_k,
+                  .n_v_heads = n, .tiled = c->delta_tiled, .l2_eps = c->rms_eps,
+                  .scale = 1.0f / sqrtf((float)c->delta_dim));
     if (push) {
         bt_mark(t, .layer = i);
     }
     if (last) {
         r = bt_model_rows_of(c, &s->picked, i);
         bt_pick(t, .x = s->all.x, .y = r.x);
-        bt_pick(t, .x = z, .y = bt_rows_slice(s->picked.qkv, 0, values));
-        bt_pick(t, .x = a, .y = bt_rows_slice(s->picked.a, 0, values));
-        z = bt_rows_slice(s->picked.qkv, 0, values);
-        a = bt_rows_slice(s->picked.a, 0, values);
+        bt_pick(t, .x = z, .y = bt_ops_rows_slice(s->picked.qkv, 0, values));
+        bt_pick(t, .x = a, .y = bt_ops_rows_slice(s->picked.a, 0, values));
+        z = bt_ops_rows_slice(s->picked.qkv, 0, values);
+        a = bt_ops_rows_slice(s->picked.a, 0, values);
     }
-    const bt_rows g = bt_rows_slice(last ? s->picked.g : s->all.g, 0, values);
+    const bt_rows g = bt_ops_rows_slice(last ? s->picked.g : s->all.g, 0, values);
     bt_head_norm(t, .x = a, .w = w->delta_norm, .n_heads = n, .eps = c->rms_eps);
     bt_glu(t, .gate = z, .up = a, .y = g, .act = BT_ACT_SILU);
     bt_linear(t, .x = g, .y = r.x, .w = { w->out }, .add = true);

@@ -27,7 +27,7 @@ static bt_rows take(bt_tape *t, bool picked, uint32_t cols)
     if (cols == 0) {
         return (bt_rows){ 0 };
     }
-    return picked ? bt_tape_rows_picked(t, cols) : bt_tape_rows(t, cols);
+    return picked ? bt_ops_tape_rows_picked(t, cols) : bt_ops_tape_rows(t, cols);
 }
 
 /* Rows wide enough for every layer. Picked rows need no keys and values. */
@@ -71,15 +71,15 @@ bt_model_rows bt_model_rows_of(const bt_model_config *c, const bt_model_rows *se
         .x = set->x,
         .h = set->h,
         .o = set->o,
-        .qkv = bt_rows_slice(set->qkv, 0, q + k + v),
-        .q = bt_rows_slice(set->qkv, 0, q),
-        .k = bt_rows_slice(set->qkv, q, k),
-        .v = bt_rows_slice(set->qkv, q + k, v),
-        .a = bt_rows_slice(set->a, 0, c->n_heads[layer] * c->head_dim_v),
-        .gate_up = bt_rows_slice(set->gate_up, 0, 2 * ff),
-        .gate = bt_rows_slice(set->gate_up, 0, ff),
-        .up = bt_rows_slice(set->gate_up, ff, ff),
-        .g = bt_rows_slice(set->g, 0, ff),
+        .qkv = bt_ops_rows_slice(set->qkv, 0, q + k + v),
+        .q = bt_ops_rows_slice(set->qkv, 0, q),
+        .k = bt_ops_rows_slice(set->qkv, q, k),
+        .v = bt_ops_rows_slice(set->qkv, q + k, v),
+        .a = bt_ops_rows_slice(set->a, 0, c->n_heads[layer] * c->head_dim_v),
+        .gate_up = bt_ops_rows_slice(set->gate_up, 0, 2 * ff),
+        .gate = bt_ops_rows_slice(set->gate_up, 0, ff),
+        .up = bt_ops_rows_slice(set->gate_up, ff, ff),
+        .g = bt_ops_rows_slice(set->g, 0, ff),
         .c = set->c, .scores = set->scores, .route = set->route,
         .expert_gate_up = set->expert_gate_up, .expert_g = set->expert_g,
         .expert_down = set->expert_down,
@@ -147,28 +147,28 @@ static bt_status build_tape(const bt_model *m, const bt_device *device, bool pus
 {
     const bt_model_config *c = &m->config;
     bt_tape *t = NULL;
-    BT_TRY(bt_tape_create(device, &t, err));
+    BT_TRY(bt_ops_tape_create(device, &t, err));
     const bt_model_scratch s = {
         .all = take_rows(t, m, false),
         .picked = take_rows(t, m, true),
-        .logits = bt_tape_rows_picked(t, c->n_vocab),
+        .logits = bt_ops_tape_rows_picked(t, c->n_vocab),
     };
     bt_embed(t, .table = m->table, .y = s.all.x,
              .scale = m->family->embed_scale ? m->family->embed_scale(c) : 1.0f);
     for (uint32_t i = 0; i < c->n_layers; i++) {
-        bt_tape_set_layer(t, i);
+        bt_ops_tape_set_layer(t, i);
         m->family->layer(t, m, &s, i, push);
     }
-    bt_tape_set_layer(t, BT_TAPE_NO_LAYER);
+    bt_ops_tape_set_layer(t, BT_TAPE_NO_LAYER);
     bt_rmsnorm(t, .x = s.picked.x, .w = m->output_norm, .y = s.picked.h, .eps = c->rms_eps);
     bt_linear(t, .x = s.picked.h, .y = s.logits, .w = { m->output }, .bias = { m->output_bias });
     if (c->logit_softcap > 0.0f) {
         bt_softcap(t, .x = s.logits, .cap = c->logit_softcap);
     }
-    bt_tape_set_result(t, s.logits);
-    const bt_status status = bt_tape_finish(t, err);
+    bt_ops_tape_set_result(t, s.logits);
+    const bt_status status = bt_ops_tape_finish(t, err);
     if (status != BT_OK) {
-        bt_tape_destroy(t);
+        bt_ops_tape_destroy(t);
         return status;
     }
     *ret_tape = t;
@@ -205,8 +205,8 @@ bt_status bt_model_load(const bt_gguf *file, bt_device *device, bt_model **ret_m
 void bt_model_destroy(bt_model *m)
 {
     if (m) {
-        bt_tape_destroy(m->tape);
-        bt_tape_destroy(m->push_tape);
+        bt_ops_tape_destroy(m->tape);
+        bt_ops_tape_destroy(m->push_tape);
         bt_free(m->layers);
         bt_free(m);
     }
@@ -236,7 +236,8 @@ uint32_t bt_model_v_dim(const bt_model_config *c, uint32_t layer)
 
 uint64_t bt_model_kv_token_bytes(const bt_model_config *c, bt_type type_k, bt_type type_v)
 {
-    const bt_type_info *k = bt_type_find((uint32_t)type_k), *v = bt_type_find((uint32_t)type_v);
+    const bt_type_info *k = bt_quant_type_find((uint32_t)type_k),
+                       *v = bt_quant_type_find((uint32_t)type_v);
     BT_ASSERT(k && v);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->n_layers; i++) {

@@ -296,7 +296,7 @@ static const float *load_factors(bt_model_loader *l, const bt_model_config *c, f
         return NULL;
     }
     digest(l, t);
-    l->status = bt_type_decode(t->type->id, t->data, to, c->n_rot / 2);
+    l->status = bt_quant_type_decode(t->type->id, t->data, to, c->n_rot / 2);
     for (uint32_t i = 0; i < c->n_rot / 2 && l->status == BT_OK; i++) {
         if (!(to[i] > 0.0f) || !isfinite(to[i])) {
             l->status = bt_fail(l->err, BT_E_BADFILE,

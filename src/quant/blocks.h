@@ -18,20 +18,20 @@ extern const int8_t bt_quant_iq4_values[16];
 /* MXFP4: the e2m1 values, doubled so that they are whole. */
 extern const int8_t bt_quant_e2m1_doubled[16];
 
-static inline float bt_block_f16(const uint8_t *at)
+static inline float bt_quant_block_f16(const uint8_t *at)
 {
-    return bt_f16_to_f32(bt_get_le16(at));
+    return bt_quant_f16_to_f32(bt_get_le16(at));
 }
 
 /* MXFP4: 2^(e - 128), the half that undoes the doubling included. */
-static inline float bt_block_e8m0_half(uint8_t e)
+static inline float bt_quant_block_e8m0_half(uint8_t e)
 {
     return bt_float_of_bits(e >= 2 ? (uint32_t)(e - 1) << 23 : 0x00200000u << e);
 }
 
 /* Q4_K, Q5_K: 6-bit scale and minimum of sub-block j (0..7) from the 12 packed bytes. */
-static inline void bt_block_scale_min(const uint8_t packed[12], unsigned j, uint8_t *ret_scale,
-                                      uint8_t *ret_min)
+static inline void bt_quant_block_scale_min(const uint8_t packed[12], unsigned j,
+                                            uint8_t *ret_scale, uint8_t *ret_min)
 {
     if (j < 4) {
         *ret_scale = packed[j] & 63u;
@@ -43,7 +43,7 @@ static inline void bt_block_scale_min(const uint8_t packed[12], unsigned j, uint
 }
 
 /* Q3_K: signed scale of group g (0..15) of 16 values. */
-static inline int8_t bt_block_q3_scale(const uint8_t packed[12], unsigned g)
+static inline int8_t bt_quant_block_q3_scale(const uint8_t packed[12], unsigned g)
 {
     const unsigned low = g < 8 ? packed[g] & 15u : (unsigned)packed[g - 8] >> 4;
     const unsigned high = (unsigned)packed[8 + g % 4] >> (2 * (g / 4)) & 3u;
@@ -52,8 +52,8 @@ static inline int8_t bt_block_q3_scale(const uint8_t packed[12], unsigned g)
 }
 
 /* IQ4_XS: signed scale of sub-block j (0..7). */
-static inline int8_t bt_block_iq4_xs_scale(uint16_t scales_high, const uint8_t scales_low[4],
-                                           unsigned j)
+static inline int8_t bt_quant_block_iq4_xs_scale(uint16_t scales_high, const uint8_t scales_low[4],
+                                                 unsigned j)
 {
     const unsigned low = (unsigned)scales_low[j / 2] >> (4 * (j % 2)) & 15u;
     const unsigned high = (unsigned)scales_high >> (2 * j) & 3u;

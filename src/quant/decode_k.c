@@ -11,8 +11,8 @@ void bt_quant_decode_q2_k(const uint8_t *from, float *to)
 {
     const uint8_t *scales = from;
     const uint8_t *codes = from + 16;
-    const float    d = bt_block_f16(from + 80);
-    const float    d_min = bt_block_f16(from + 82);
+    const float    d = bt_quant_block_f16(from + 80);
+    const float    d_min = bt_quant_block_f16(from + 82);
 
     for (int e = 0; e < BT_BLOCK_LARGE; e++) {
         const int     half = e / 128, row = e % 128 / 32, column = e % 32;
@@ -30,7 +30,7 @@ void bt_quant_decode_q3_k(const uint8_t *from, float *to)
     const uint8_t *mask = from;
     const uint8_t *codes = from + 32;
     const uint8_t *scales = from + 96;
-    const float    d = bt_block_f16(from + 108);
+    const float    d = bt_quant_block_f16(from + 108);
 
     for (int e = 0; e < BT_BLOCK_LARGE; e++) {
         const int      half = e / 128, row = e % 128 / 32, column = e % 32;
@@ -38,20 +38,20 @@ void bt_quant_decode_q3_k(const uint8_t *from, float *to)
         const int      low = codes[32 * half + column] >> (2 * row) & 3;
         const int      high = mask[column] >> (4 * half + row) & 1;
 
-        to[e] = d * (float)bt_block_q3_scale(scales, group) * (float)(low - (high ? 0 : 4));
+        to[e] = d * (float)bt_quant_block_q3_scale(scales, group) * (float)(low - (high ? 0 : 4));
     }
 }
 
 /* Two neighbouring sub-blocks of 32 share 32 bytes: low halves, then high halves. */
 void bt_quant_decode_q4_k(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
-    const float    d_min = bt_block_f16(from + 2);
+    const float    d = bt_quant_block_f16(from);
+    const float    d_min = bt_quant_block_f16(from + 2);
     const uint8_t *codes = from + 16;
 
     for (unsigned j = 0; j < 8; j++) {
         uint8_t scale, min;
-        bt_block_scale_min(from + 4, j, &scale, &min);
+        bt_quant_block_scale_min(from + 4, j, &scale, &min);
         for (unsigned l = 0; l < 32; l++) {
             const int code = codes[32 * (j / 2) + l] >> (4 * (j % 2)) & 15;
             to[32 * j + l] = d * (float)scale * (float)code - d_min * (float)min;
@@ -62,14 +62,14 @@ void bt_quant_decode_q4_k(const uint8_t *from, float *to)
 /* As Q4_K with a fifth bit: bit j of byte l belongs to value l of sub-block j. */
 void bt_quant_decode_q5_k(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
-    const float    d_min = bt_block_f16(from + 2);
+    const float    d = bt_quant_block_f16(from);
+    const float    d_min = bt_quant_block_f16(from + 2);
     const uint8_t *fifths = from + 16;
     const uint8_t *codes = from + 48;
 
     for (unsigned j = 0; j < 8; j++) {
         uint8_t scale, min;
-        bt_block_scale_min(from + 4, j, &scale, &min);
+        bt_quant_block_scale_min(from + 4, j, &scale, &min);
         for (unsigned l = 0; l < 32; l++) {
             const int low = codes[32 * (j / 2) + l] >> (4 * (j % 2)) & 15;
             const int code = low | (fifths[l] >> j & 1) << 4;
@@ -82,7 +82,7 @@ void bt_quant_decode_q5_k(const uint8_t *from, float *to)
  * (second) 32 bytes; the upper two bits of row k are bits 2k and 2k + 1 of 32 further bytes. */
 void bt_quant_decode_q6_k(const uint8_t *from, float *to)
 {
-    const float d = bt_block_f16(from + 208);
+    const float d = bt_quant_block_f16(from + 208);
 
     for (int e = 0; e < BT_BLOCK_LARGE; e++) {
         const int    half = e / 128, row = e % 128 / 32, column = e % 32;

@@ -14,7 +14,7 @@ const int8_t bt_quant_e2m1_doubled[16] = {
 
 void bt_quant_decode_q4_0(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
+    const float    d = bt_quant_block_f16(from);
     const uint8_t *codes = from + 2;
 
     for (int j = 0; j < 16; j++) {
@@ -25,8 +25,8 @@ void bt_quant_decode_q4_0(const uint8_t *from, float *to)
 
 void bt_quant_decode_q4_1(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
-    const float    m = bt_block_f16(from + 2);
+    const float    d = bt_quant_block_f16(from);
+    const float    m = bt_quant_block_f16(from + 2);
     const uint8_t *codes = from + 4;
 
     for (int j = 0; j < 16; j++) {
@@ -37,7 +37,7 @@ void bt_quant_decode_q4_1(const uint8_t *from, float *to)
 
 void bt_quant_decode_q5_0(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
+    const float    d = bt_quant_block_f16(from);
     const uint32_t high = bt_get_le32(from + 2);
     const uint8_t *codes = from + 6;
 
@@ -52,8 +52,8 @@ void bt_quant_decode_q5_0(const uint8_t *from, float *to)
 
 void bt_quant_decode_q5_1(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
-    const float    m = bt_block_f16(from + 2);
+    const float    d = bt_quant_block_f16(from);
+    const float    m = bt_quant_block_f16(from + 2);
     const uint32_t high = bt_get_le32(from + 4);
     const uint8_t *codes = from + 8;
 
@@ -75,13 +75,13 @@ static void decode_signed_bytes(float d, const uint8_t *codes, float *to, int n)
 
 void bt_quant_decode_q8_0(const uint8_t *from, float *to)
 {
-    decode_signed_bytes(bt_block_f16(from), from + 2, to, BT_BLOCK_SMALL);
+    decode_signed_bytes(bt_quant_block_f16(from), from + 2, to, BT_BLOCK_SMALL);
 }
 
 void bt_quant_decode_q8_1(const uint8_t *from, float *to)
 {
     /* Bytes 2 and 3 hold d times the sum of the codes: a convenience of dot products. */
-    decode_signed_bytes(bt_block_f16(from), from + 4, to, BT_BLOCK_SMALL);
+    decode_signed_bytes(bt_quant_block_f16(from), from + 4, to, BT_BLOCK_SMALL);
 }
 
 static void decode_table(float d, const int8_t table[16], const uint8_t *codes, float *to)
@@ -94,21 +94,21 @@ static void decode_table(float d, const int8_t table[16], const uint8_t *codes, 
 
 void bt_quant_decode_iq4_nl(const uint8_t *from, float *to)
 {
-    decode_table(bt_block_f16(from), bt_quant_iq4_values, from + 2, to);
+    decode_table(bt_quant_block_f16(from), bt_quant_iq4_values, from + 2, to);
 }
 
 void bt_quant_decode_mxfp4(const uint8_t *from, float *to)
 {
-    decode_table(bt_block_e8m0_half(from[0]), bt_quant_e2m1_doubled, from + 1, to);
+    decode_table(bt_quant_block_e8m0_half(from[0]), bt_quant_e2m1_doubled, from + 1, to);
 }
 
 void bt_quant_decode_iq4_xs(const uint8_t *from, float *to)
 {
-    const float    d = bt_block_f16(from);
+    const float    d = bt_quant_block_f16(from);
     const uint16_t scales_high = bt_get_le16(from + 2);
 
     for (unsigned j = 0; j < 8; j++) {
-        const int8_t scale = bt_block_iq4_xs_scale(scales_high, from + 4, j);
+        const int8_t scale = bt_quant_block_iq4_xs_scale(scales_high, from + 4, j);
         decode_table(d * (float)scale, bt_quant_iq4_values, from + 8 + 16 * j, to + 32 * j);
     }
 }

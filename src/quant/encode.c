@@ -47,8 +47,8 @@ static void range_of(const float *values, int n, float *ret_min, float *ret_max)
 
 static float put_f16(uint8_t *to, float value)
 {
-    bt_put_le16(to, bt_f32_to_f16(value));
-    return bt_block_f16(to);
+    bt_put_le16(to, bt_quant_f32_to_f16(value));
+    return bt_quant_block_f16(to);
 }
 
 /* Codes 0 .. 2 * zero - 1 around `zero`: the extreme gets the code at the long end, 0. */
@@ -182,5 +182,5 @@ void bt_quant_encode_mxfp4(const float *from, uint8_t *to)
         exponent = exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
     }
     to[0] = (uint8_t)exponent;
-    put_table_codes(bt_quant_e2m1_doubled, from, bt_block_e8m0_half(to[0]), to + 1);
+    put_table_codes(bt_quant_e2m1_doubled, from, bt_quant_block_e8m0_half(to[0]), to + 1);
 }

@@ -25,7 +25,7 @@ static int clamp_round(float value, int low, int high)
 
 static float as_f16(float value)
 {
-    return bt_f16_to_f32(bt_f32_to_f16(value));
+    return bt_quant_f16_to_f32(bt_quant_f32_to_f16(value));
 }
 
 static float inverse_of(float value)
@@ -109,8 +109,8 @@ void bt_quant_encode_q2_k(const float *from, uint8_t *to)
         const int code = code_of(&fit, e / 16, from[e], 0, 3);
         to[16 + 32 * (e / 128) + e % 32] |= (uint8_t)(code << (2 * (e % 128 / 32)));
     }
-    bt_put_le16(to + 80, bt_f32_to_f16(fit.d));
-    bt_put_le16(to + 82, bt_f32_to_f16(fit.d_min));
+    bt_put_le16(to + 80, bt_quant_f32_to_f16(fit.d));
+    bt_put_le16(to + 82, bt_quant_f32_to_f16(fit.d_min));
 }
 
 void bt_quant_encode_q3_k(const float *from, uint8_t *to)
@@ -130,7 +130,7 @@ void bt_quant_encode_q3_k(const float *from, uint8_t *to)
         to[32 + 32 * (e / 128) + e % 32] |= (uint8_t)((code & 3) << (2 * row));
         to[e % 32] |= (uint8_t)((code >> 2) << (4 * (e / 128) + row));
     }
-    bt_put_le16(to + 108, bt_f32_to_f16(fit.d));
+    bt_put_le16(to + 108, bt_quant_f32_to_f16(fit.d));
 }
 
 /* The 12 bytes of Q4_K and Q5_K; quant/blocks.h reads them back. */
@@ -149,8 +149,8 @@ void bt_quant_encode_q4_k(const float *from, uint8_t *to)
 
     fit_with_min(from, 32, 15, 63, &fit);
     memset(to, 0, 144);
-    bt_put_le16(to, bt_f32_to_f16(fit.d));
-    bt_put_le16(to + 2, bt_f32_to_f16(fit.d_min));
+    bt_put_le16(to, bt_quant_f32_to_f16(fit.d));
+    bt_put_le16(to + 2, bt_quant_f32_to_f16(fit.d_min));
     put_scales_and_mins(&fit, to + 4);
     for (int e = 0; e < BT_BLOCK_LARGE; e++) {
         const int j = e / 32;
@@ -165,8 +165,8 @@ void bt_quant_encode_q5_k(const float *from, uint8_t *to)
 
     fit_with_min(from, 32, 31, 63, &fit);
     memset(to, 0, 176);
-    bt_put_le16(to, bt_f32_to_f16(fit.d));
-    bt_put_le16(to + 2, bt_f32_to_f16(fit.d_min));
+    bt_put_le16(to, bt_quant_f32_to_f16(fit.d));
+    bt_put_le16(to + 2, bt_quant_f32_to_f16(fit.d_min));
     put_scales_and_mins(&fit, to + 4);
     for (int e = 0; e < BT_BLOCK_LARGE; e++) {
         const int j = e / 32;
@@ -191,5 +191,5 @@ void bt_quant_encode_q6_k(const float *from, uint8_t *to)
     for (int g = 0; g < 16; g++) {
         to[192 + g] = (uint8_t)(int8_t)fit.scale[g];
     }
-    bt_put_le16(to + 208, bt_f32_to_f16(fit.d));
+    bt_put_le16(to + 208, bt_quant_f32_to_f16(fit.d));
 }

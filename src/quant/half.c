@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "quant/types.h"
 
-float bt_f16_to_f32(uint16_t half)
+float bt_quant_f16_to_f32(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t       exponent = (half >> 10) & 31u;
@@ -37,7 +37,7 @@ static uint32_t shift_rounded(uint32_t value, uint32_t shift)
     return high + (low > tie || (low == tie && (high & 1u)) ? 1u : 0u);
 }
 
-uint16_t bt_f32_to_f16(float value)
+uint16_t bt_quant_f32_to_f16(float value)
 {
     const uint32_t bits = bt_bits_of_float(value);
     const uint32_t sign = bits >> 16 & 0x8000u;
@@ -59,12 +59,12 @@ uint16_t bt_f32_to_f16(float value)
     return (uint16_t)(sign | shift_rounded(mantissa, 126u - exponent));
 }
 
-float bt_bf16_to_f32(uint16_t value)
+float bt_quant_bf16_to_f32(uint16_t value)
 {
     return bt_float_of_bits((uint32_t)value << 16);
 }
 
-uint16_t bt_f32_to_bf16(float value)
+uint16_t bt_quant_f32_to_bf16(float value)
 {
     const uint32_t bits = bt_bits_of_float(value);
 

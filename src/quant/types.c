@@ -59,7 +59,7 @@ static const type_entry TYPES[BT_TYPE_ID_MAX] = {
     NAMED("Q2_0", 42, 64, 18),
 };
 
-const bt_type_info *bt_type_find(uint32_t id)
+const bt_type_info *bt_quant_type_find(uint32_t id)
 {
     return id < BT_TYPE_ID_MAX && TYPES[id].info.name ? &TYPES[id].info : NULL;
 }
@@ -78,10 +78,10 @@ static bool equal_any_case(const char *a, const char *b)
     return upper(*a) == upper(*b);
 }
 
-const bt_type_info *bt_type_find_name(const char *name)
+const bt_type_info *bt_quant_type_find_name(const char *name)
 {
     for (uint32_t id = 0; name && id < BT_TYPE_ID_MAX; id++) {
-        const bt_type_info *type = bt_type_find(id);
+        const bt_type_info *type = bt_quant_type_find(id);
         if (type && equal_any_case(type->name, name)) {
             return type;
         }
@@ -89,7 +89,7 @@ const bt_type_info *bt_type_find_name(const char *name)
     return NULL;
 }
 
-bool bt_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes)
+bool bt_quant_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes)
 {
     if (!type || n % type->block_elems != 0) {
         return false;
@@ -102,9 +102,9 @@ bool bt_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes
     return true;
 }
 
-bt_status bt_type_decode(bt_type type, const void *from, float *to, size_t n)
+bt_status bt_quant_type_decode(bt_type type, const void *from, float *to, size_t n)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
     const uint8_t      *bytes = from;
 
     if (!info || !info->can_decode) {
@@ -119,12 +119,12 @@ bt_status bt_type_decode(bt_type type, const void *from, float *to, size_t n)
         return BT_OK;
     case BT_TYPE_F16:
         for (size_t i = 0; i < n; i++) {
-            to[i] = bt_block_f16(bytes + 2 * i);
+            to[i] = bt_quant_block_f16(bytes + 2 * i);
         }
         return BT_OK;
     case BT_TYPE_BF16:
         for (size_t i = 0; i < n; i++) {
-            to[i] = bt_bf16_to_f32(bt_get_le16(bytes + 2 * i));
+            to[i] = bt_quant_bf16_to_f32(bt_get_le16(bytes + 2 * i));
         }
         return BT_OK;
     default:
@@ -135,9 +135,9 @@ bt_status bt_type_decode(bt_type type, const void *from, float *to, size_t n)
     }
 }
 
-bt_status bt_type_encode(bt_type type, const float *from, void *to, size_t n)
+bt_status bt_quant_type_encode(bt_type type, const float *from, void *to, size_t n)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
     uint8_t            *bytes = to;
 
     if (!info || !info->can_encode) {
@@ -152,12 +152,12 @@ bt_status bt_type_encode(bt_type type, const float *from, void *to, size_t n)
         return BT_OK;
     case BT_TYPE_F16:
         for (size_t i = 0; i < n; i++) {
-            bt_put_le16(bytes + 2 * i, bt_f32_to_f16(from[i]));
+            bt_put_le16(bytes + 2 * i, bt_quant_f32_to_f16(from[i]));
         }
         return BT_OK;
     case BT_TYPE_BF16:
         for (size_t i = 0; i < n; i++) {
-            bt_put_le16(bytes + 2 * i, bt_f32_to_bf16(from[i]));
+            bt_put_le16(bytes + 2 * i, bt_quant_f32_to_bf16(from[i]));
         }
         return BT_OK;
     default:

@@ -1,8 +1,8 @@
 /* quant/types.h - the tensor types of GGUF files, and the readable truth about their bits.
  *
- * Ids are those of the file format. bt_type_decode() is the reference: plain C, one block after the
- * other, exactly the formulas of docs/quants.md; fast kernels are tested against it.
- * Threads: everything here is immutable. Failure: bt_type_find gives NULL for an unknown id.
+ * Ids are those of the file format. bt_quant_type_decode() is the reference: plain C, one block
+ * after the other, exactly the formulas of docs/quants.md; fast kernels are tested against it.
+ * Threads: everything here is immutable. Failure: bt_quant_type_find gives NULL for an unknown id.
  */
 #ifndef BT_QUANT_TYPES_H
 #define BT_QUANT_TYPES_H
@@ -32,22 +32,22 @@ typedef struct {
 } bt_type_info;
 
 /* NULL for retired and unknown ids. Names: any case. */
-const bt_type_info *bt_type_find(uint32_t id);
-const bt_type_info *bt_type_find_name(const char *name);
+const bt_type_info *bt_quant_type_find(uint32_t id);
+const bt_type_info *bt_quant_type_find_name(const char *name);
 
 /* Bytes of a row of n values; false if n is not a multiple of the block or it overflows. */
-bool bt_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes);
+bool bt_quant_type_row_bytes(const bt_type_info *type, uint64_t n, uint64_t *ret_bytes);
 
 /* n is a multiple of the block. Exact f32 values of the stored row. */
-BT_MUST_CHECK bt_status bt_type_decode(bt_type type, const void *from, float *to, size_t n);
+BT_MUST_CHECK bt_status bt_quant_type_decode(bt_type type, const void *from, float *to, size_t n);
 /* Straightforward encoders (no search), for tests, tools and the KV cache. BT_E_UNSUPPORTED for
  * types that have none. */
-BT_MUST_CHECK bt_status bt_type_encode(bt_type type, const float *from, void *to, size_t n);
+BT_MUST_CHECK bt_status bt_quant_type_encode(bt_type type, const float *from, void *to, size_t n);
 
 /* One value. Round to nearest even; f16 keeps infinities, NaN and denormals. */
-float    bt_f16_to_f32(uint16_t half);
-uint16_t bt_f32_to_f16(float value);
-float    bt_bf16_to_f32(uint16_t value);
-uint16_t bt_f32_to_bf16(float value);
+float    bt_quant_f16_to_f32(uint16_t half);
+uint16_t bt_quant_f32_to_f16(float value);
+float    bt_quant_bf16_to_f32(uint16_t value);
+uint16_t bt_quant_f32_to_bf16(float value);
 
 #endif

@@ -39,7 +39,7 @@ struct bt_sampler {
     bt_candidate top[BT_TOP_LOGPROBS_MAX];
 };
 
-bt_sampler_options bt_sampler_defaults(void)
+bt_sampler_options bt_sample_defaults(void)
 {
     return (bt_sampler_options){
         .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,
@@ -146,7 +146,7 @@ static uint32_t list_size(const bt_sampler *s)
 static bt_status allocate(bt_sampler *s, const bt_sampler_options *o, uint32_t n_context)
 {
     BT_TRY(take_bias(s, o->bias, o->n_bias));
-    BT_TRY(bt_window_init(&s->window, window_size(o, n_context), s->n_vocab));
+    BT_TRY(bt_sample_window_init(&s->window, window_size(o, n_context), s->n_vocab));
     const size_t n_changes = s->n_bias + s->window.size;
     if (n_changes > 0) {
         s->changed = bt_alloc_zero(BT_MEM_sample, s->n_vocab / 32 + 1, sizeof *s->changed);
@@ -179,8 +179,8 @@ static bt_status choose_seed(uint32_t wish, uint32_t *ret_seed, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_sampler_create(const bt_sampler_options *o, uint32_t n_vocab, uint32_t n_context,
-                            bt_sampler **ret_sampler, bt_error *err)
+bt_status bt_sample_create(const bt_sampler_options *o, uint32_t n_vocab, uint32_t n_context,
+                           bt_sampler **ret_sampler, bt_error *err)
 {
     BT_ASSERT(n_vocab >= 1);
     BT_ASSERT(n_context >= 1);
@@ -204,18 +204,18 @@ bt_status bt_sampler_create(const bt_sampler_options *o, uint32_t n_vocab, uint3
     s->seed = seed;
     bt_mt19937_init(&s->generator, seed);
     if (allocate(s, o, n_context) != BT_OK) {
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
         return bt_fail(err, BT_E_NOMEM, "no memory for a sampler over %u tokens", n_vocab);
     }
     *ret_sampler = s;
     return BT_OK;
 }
 
-void bt_sampler_destroy(bt_sampler *s)
+void bt_sample_destroy(bt_sampler *s)
 {
     if (s) {
         bt_free(s->bias);
-        bt_window_done(&s->window);
+        bt_sample_window_done(&s->window);
         bt_free(s->changed);
         bt_free(s->changes);
         bt_free(s->list);
@@ -223,7 +223,7 @@ void bt_sampler_destroy(bt_sampler *s)
     }
 }
 
-uint32_t bt_sampler_seed(const bt_sampler *s)
+uint32_t bt_sample_seed(const bt_sampler *s)
 {
     return s->seed;
 }
@@ -246,7 +246,7 @@ static bt_status fail_row(const bt_sampler *s, const float *logits, bt_error *er
 static bt_status fail_empty(const bt_sampler *s, const float *logits, bt_error *err)
 {
     bt_candidate best;
-    if (!bt_select_best(logits, s->n_vocab, NULL, &best) || best.id == UINT32_MAX) {
+    if (!bt_sample_select_best(logits, s->n_vocab, NULL, &best) || best.id == UINT32_MAX) {
         return fail_row(s, logits, err);
     }
     return bt_fail(err, BT_E_BADINPUT, "logit_bias bans every token that the model could choose");
@@ -260,14 +260,14 @@ static bool is_biased(const bt_sampler *s, uint32_t id)
     return s->n_bias > 0 && bsearch(&key, s->bias, s->n_bias, sizeof key, by_id) != NULL;
 }
 
-void bt_sampler_accept(bt_sampler *s, uint32_t token)
+void bt_sample_accept(bt_sampler *s, uint32_t token)
 {
     BT_ASSERT(token < s->n_vocab);
     if (s->window.size == 0) {
         return;
     }
     uint32_t left;
-    if (bt_window_put(&s->window, token, &left)) {
+    if (bt_sample_window_put(&s->window, token, &left)) {
         mark_changed(s, token);
     }
     if (left != UINT32_MAX && left != token && !is_biased(s, left)) {
@@ -290,7 +290,7 @@ static bt_status change(bt_sampler *s, const float *logits, bt_error *err)
     uint32_t n = 0;
     for (size_t i = 0; i < s->n_bias; i++) {
         const uint32_t id = s->bias[i].id;
-        const uint32_t count = bt_window_count(&s->window, id);
+        const uint32_t count = bt_sample_window_count(&s->window, id);
         s->changes[n++] = (bt_candidate){ id, penalise(s, logits[id] + s->bias[i].bias, count) };
     }
     for (uint32_t i = 0; i < s->window.n_entries; i++) {
@@ -318,11 +318,11 @@ static bt_status change(bt_sampler *s, const float *logits, bt_error *err)
 static bt_status pick_greedy(bt_sampler *s, const float *logits, uint32_t *ret_token, bt_error *err)
 {
     bt_candidate best;
-    if (!bt_select_best(logits, s->n_vocab, s->changed, &best)) {
+    if (!bt_sample_select_best(logits, s->n_vocab, s->changed, &best)) {
         return fail_row(s, logits, err);
     }
     for (uint32_t i = 0; i < s->n_changes; i++) {
-        if (s->changes[i].logit > -INFINITY && bt_candidate_before(s->changes[i], best)) {
+        if (s->changes[i].logit > -INFINITY && bt_sample_candidate_before(s->changes[i], best)) {
             best = s->changes[i];
         }
     }
@@ -338,13 +338,13 @@ static bt_status gather(bt_sampler *s, const float *logits, uint32_t *ret_count,
 {
     uint32_t count = 0;
     if (s->top_k > 0) {
-        if (!bt_select_top(logits, s->n_vocab, s->changed, s->top_k, s->list, &count)) {
+        if (!bt_sample_select_top(logits, s->n_vocab, s->changed, s->top_k, s->list, &count)) {
             return fail_row(s, logits, err);
         }
         for (uint32_t i = 0; i < s->n_changes; i++) {
-            bt_select_offer(s->list, &count, s->top_k, s->changes[i]);
+            bt_sample_select_offer(s->list, &count, s->top_k, s->changes[i]);
         }
-        bt_select_order(s->list, count);
+        bt_sample_select_order(s->list, count);
         s->max = s->list[0].logit;
     } else {
         bool bad = false;
@@ -393,12 +393,13 @@ static uint32_t keep_top_p(bt_sampler *s, uint32_t count)
         sum += expf(s->list[i].logit - s->max);
     }
     if (!s->sorted) {
-        bt_select_heap_best(s->list, count);
+        bt_sample_select_heap_best(s->list, count);
     }
     float reached = 0;
     uint32_t kept = 0, left = count;
     while (kept < count) {
-        const bt_candidate c = s->sorted ? s->list[kept] : bt_select_take_best(s->list, &left);
+        const bt_candidate c =
+                s->sorted ? s->list[kept] : bt_sample_select_take_best(s->list, &left);
         reached += expf(c.logit - s->max) / sum;
         kept++;
         if (reached >= s->top_p && kept >= s->min_keep) {
@@ -428,9 +429,9 @@ static uint32_t keep_min_p(bt_sampler *s, uint32_t count)
     }
     if (passing < least_kept) {
         uint32_t left = count;
-        bt_select_heap_best(s->list, count);
+        bt_sample_select_heap_best(s->list, count);
         while (left > count - least_kept) {
-            (void)bt_select_take_best(s->list, &left);
+            (void)bt_sample_select_take_best(s->list, &left);
         }
         bring_to_front(s->list, count, least_kept);
         s->sorted = true;
@@ -477,7 +478,7 @@ static uint32_t draw(bt_sampler *s, uint32_t count)
     return chosen;
 }
 
-bt_status bt_sampler_pick(bt_sampler *s, const float *logits, uint32_t *ret_token, bt_error *err)
+bt_status bt_sample_pick(bt_sampler *s, const float *logits, uint32_t *ret_token, bt_error *err)
 {
     uint32_t token = 0, count = 0;
     BT_TRY(change(s, logits, err));
@@ -489,7 +490,7 @@ bt_status bt_sampler_pick(bt_sampler *s, const float *logits, uint32_t *ret_toke
         count = keep_min_p(s, count);
         token = draw(s, count);
     }
-    bt_sampler_accept(s, token);
+    bt_sample_accept(s, token);
     *ret_token = token;
     return BT_OK;
 }
@@ -502,16 +503,16 @@ static float logprob_of(float logit, float max, double log_sum)
     return l > -(double)FLT_MAX ? (float)l : -FLT_MAX;
 }
 
-void bt_sampler_logprobs(bt_sampler *s, const float *logits, uint32_t token, uint32_t n,
-                         bt_token_logprob *to, float *ret_logprob)
+void bt_sample_logprobs(bt_sampler *s, const float *logits, uint32_t token, uint32_t n,
+                        bt_token_logprob *to, float *ret_logprob)
 {
     BT_ASSERT(token < s->n_vocab);
     BT_ASSERT(n <= BT_TOP_LOGPROBS_MAX);
     uint32_t count = 0;
     const uint32_t k = n < 1 ? 1 : n > s->n_vocab ? s->n_vocab : n;
-    const bool fine = bt_select_top(logits, s->n_vocab, NULL, k, s->top, &count);
+    const bool fine = bt_sample_select_top(logits, s->n_vocab, NULL, k, s->top, &count);
     BT_ASSERT(fine && count == k);               /* pick() was given the same row */
-    bt_select_order(s->top, count);
+    bt_sample_select_order(s->top, count);
     const float max = s->top[0].logit;
     double sum = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++) {

@@ -36,22 +36,23 @@ typedef struct {
 #define BT_SEED_RANDOM 0xFFFFFFFFu
 
 /* The field's defaults: 0.8, 40, 0.95, 0.05, last 64, no penalties, random seed. */
-bt_sampler_options bt_sampler_defaults(void);
+bt_sampler_options bt_sample_defaults(void);
 
 typedef struct { uint32_t id; float logprob; } bt_token_logprob;
 
-BT_MUST_CHECK bt_status bt_sampler_create(const bt_sampler_options *o, uint32_t n_vocab,
-        uint32_t n_context, bt_sampler **ret_sampler, bt_error *err);
-void     bt_sampler_destroy(bt_sampler *s);
-uint32_t bt_sampler_seed(const bt_sampler *s);                  /* the one in use */
+BT_MUST_CHECK bt_status bt_sample_create(const bt_sampler_options *o, uint32_t n_vocab,
+                                         uint32_t n_context, bt_sampler **ret_sampler,
+                                         bt_error *err);
+void     bt_sample_destroy(bt_sampler *s);
+uint32_t bt_sample_seed(const bt_sampler *s);                  /* the one in use */
 /* Feeds history (the prompt) to the penalties without drawing. */
-void     bt_sampler_accept(bt_sampler *s, uint32_t token);
+void     bt_sample_accept(bt_sampler *s, uint32_t token);
 /* Draws from one row of n_vocab logits (not changed) and accepts the token. */
-BT_MUST_CHECK bt_status bt_sampler_pick(bt_sampler *s, const float *logits, uint32_t *ret_token,
-                                        bt_error *err);
+BT_MUST_CHECK bt_status bt_sample_pick(bt_sampler *s, const float *logits, uint32_t *ret_token,
+                                       bt_error *err);
 /* Log probabilities of the raw logits: the n most likely, best first, and that of `token`.
  * to has room for n. */
-void bt_sampler_logprobs(bt_sampler *s, const float *logits, uint32_t token, uint32_t n,
-                         bt_token_logprob *to, float *ret_logprob);
+void bt_sample_logprobs(bt_sampler *s, const float *logits, uint32_t token, uint32_t n,
+                        bt_token_logprob *to, float *ret_logprob);
 
 #endif

@@ -34,7 +34,8 @@ static bool any_above(const float *x, uint32_t n, float limit)
     return !all;
 }
 
-bool bt_select_best(const float *logits, uint32_t n, const uint32_t *skip, bt_candidate *ret_best)
+bool bt_sample_select_best(const float *logits, uint32_t n, const uint32_t *skip,
+                           bt_candidate *ret_best)
 {
     bt_candidate best = { UINT32_MAX, -INFINITY };
     for (uint32_t i = 0; i < n; i += BLOCK) {
@@ -49,7 +50,7 @@ bool bt_select_best(const float *logits, uint32_t n, const uint32_t *skip, bt_ca
             if (!(logits[j] <= FLT_MAX)) {
                 return false;
             }
-            if (!bt_select_skips(skip, j)) {
+            if (!bt_sample_select_skips(skip, j)) {
                 best = (bt_candidate){ j, logits[j] };
             }
         }
@@ -61,7 +62,7 @@ bool bt_select_best(const float *logits, uint32_t n, const uint32_t *skip, bt_ca
 /* Heaps: `worst_on_top` turns the order round. */
 static bool stands_above(bt_candidate a, bt_candidate b, bool worst_on_top)
 {
-    return worst_on_top ? bt_candidate_before(b, a) : bt_candidate_before(a, b);
+    return worst_on_top ? bt_sample_candidate_before(b, a) : bt_sample_candidate_before(a, b);
 }
 
 static void sift_down(bt_candidate *heap, uint32_t count, uint32_t at, bool worst_on_top)
@@ -98,20 +99,20 @@ static void sift_up(bt_candidate *heap, uint32_t at, bool worst_on_top)
     heap[at] = moved;
 }
 
-void bt_select_offer(bt_candidate *heap, uint32_t *count, uint32_t k, bt_candidate c)
+void bt_sample_select_offer(bt_candidate *heap, uint32_t *count, uint32_t k, bt_candidate c)
 {
     if (*count < k) {
         heap[*count] = c;
         sift_up(heap, *count, true);
         *count += 1;
-    } else if (bt_candidate_before(c, heap[0])) {
+    } else if (bt_sample_candidate_before(c, heap[0])) {
         heap[0] = c;
         sift_down(heap, k, 0, true);
     }
 }
 
-bool bt_select_top(const float *logits, uint32_t n, const uint32_t *skip, uint32_t k,
-                   bt_candidate *heap, uint32_t *ret_count)
+bool bt_sample_select_top(const float *logits, uint32_t n, const uint32_t *skip, uint32_t k,
+                          bt_candidate *heap, uint32_t *ret_count)
 {
     BT_ASSERT(k >= 1);
     uint32_t count = 0;
@@ -125,8 +126,8 @@ bool bt_select_top(const float *logits, uint32_t n, const uint32_t *skip, uint32
             if (!(logits[j] <= FLT_MAX)) {
                 return false;
             }
-            if ((count < k || logits[j] > heap[0].logit) && !bt_select_skips(skip, j)) {
-                bt_select_offer(heap, &count, k, (bt_candidate){ j, logits[j] });
+            if ((count < k || logits[j] > heap[0].logit) && !bt_sample_select_skips(skip, j)) {
+                bt_sample_select_offer(heap, &count, k, (bt_candidate){ j, logits[j] });
             }
         }
     }
@@ -134,7 +135,7 @@ bool bt_select_top(const float *logits, uint32_t n, const uint32_t *skip, uint32
     return true;
 }
 
-void bt_select_order(bt_candidate *heap, uint32_t count)
+void bt_sample_select_order(bt_candidate *heap, uint32_t count)
 {
     while (count > 1) {
         const bt_candidate worst = heap[0];
@@ -145,14 +146,14 @@ void bt_select_order(bt_candidate *heap, uint32_t count)
     }
 }
 
-void bt_select_heap_best(bt_candidate *list, uint32_t count)
+void bt_sample_select_heap_best(bt_candidate *list, uint32_t count)
 {
     for (uint32_t i = count / 2; i-- > 0;) {
         sift_down(list, count, i, false);
     }
 }
 
-bt_candidate bt_select_take_best(bt_candidate *list, uint32_t *count)
+bt_candidate bt_sample_select_take_best(bt_candidate *list, uint32_t *count)
 {
     BT_ASSERT_HOT(*count > 0);
     const bt_candidate best = list[0];

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 
-bt_status bt_window_init(bt_window *w, uint32_t size, uint32_t n_vocab)
+bt_status bt_sample_window_init(bt_window *w, uint32_t size, uint32_t n_vocab)
 {
     *w = (bt_window){ .size = size, .n_vocab = n_vocab };
     if (size == 0) {
@@ -13,13 +13,13 @@ bt_status bt_window_init(bt_window *w, uint32_t size, uint32_t n_vocab)
     w->entries = bt_alloc_zero(BT_MEM_sample, size, sizeof *w->entries);
     w->entry_of = bt_alloc_zero(BT_MEM_sample, n_vocab, sizeof *w->entry_of);
     if (!w->ring || !w->entries || !w->entry_of) {
-        bt_window_done(w);
+        bt_sample_window_done(w);
         return BT_E_NOMEM;
     }
     return BT_OK;
 }
 
-void bt_window_done(bt_window *w)
+void bt_sample_window_done(bt_window *w)
 {
     bt_free(w->ring);
     bt_free(w->entries);
@@ -42,7 +42,7 @@ static bool forget(bt_window *w, uint32_t token)
     return true;
 }
 
-bool bt_window_put(bt_window *w, uint32_t token, uint32_t *ret_left)
+bool bt_sample_window_put(bt_window *w, uint32_t token, uint32_t *ret_left)
 {
     *ret_left = UINT32_MAX;
     if (w->size == 0) {
@@ -68,7 +68,7 @@ bool bt_window_put(bt_window *w, uint32_t token, uint32_t *ret_left)
     return true;
 }
 
-uint32_t bt_window_count(const bt_window *w, uint32_t token)
+uint32_t bt_sample_window_count(const bt_window *w, uint32_t token)
 {
     return w->size != 0 && w->entry_of[token] != 0 ? w->entries[w->entry_of[token] - 1].count : 0;
 }

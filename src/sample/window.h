@@ -23,11 +23,11 @@ typedef struct {
                                     Zero pages of the system until touched. */
 } bt_window;
 
-BT_MUST_CHECK bt_status bt_window_init(bt_window *w, uint32_t size, uint32_t n_vocab);
-void bt_window_done(bt_window *w);
+BT_MUST_CHECK bt_status bt_sample_window_init(bt_window *w, uint32_t size, uint32_t n_vocab);
+void bt_sample_window_done(bt_window *w);
 /* The oldest leaves when the window is full. Gives what entered and left: *ret_left is UINT32_MAX
  * unless its last occurrence went; true when `token` was not in the window before. */
-bool bt_window_put(bt_window *w, uint32_t token, uint32_t *ret_left);
-uint32_t bt_window_count(const bt_window *w, uint32_t token);
+bool bt_sample_window_put(bt_window *w, uint32_t token, uint32_t *ret_left);
+uint32_t bt_sample_window_count(const bt_window *w, uint32_t token);
 
 #endif

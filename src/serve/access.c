@@ -40,7 +40,7 @@ static bool is_loopback_v4(const char *name, size_t size)
            c < 256 && d < 256;
 }
 
-bool bt_access_is_local(const char *authority)
+bool bt_serve_access_is_local(const char *authority)
 {
     const char *name;
     const size_t size = name_of(authority, &name);
@@ -51,9 +51,9 @@ bool bt_access_is_local(const char *authority)
            (size > n && strncasecmp(name + size - n, suffix, n) == 0);
 }
 
-bool bt_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured)
+bool bt_serve_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured)
 {
-    if (!host || !bound_to_loopback || bt_access_is_local(host)) {
+    if (!host || !bound_to_loopback || bt_serve_access_is_local(host)) {
         return true;
     }
     const char *name, *own;
@@ -81,7 +81,7 @@ static bool names_localhost(const char *origins)
     return !origins || listed("localhost", origins);
 }
 
-bool bt_access_origin_allowed(const char *origin, const char *host, const char *origins)
+bool bt_serve_access_origin_allowed(const char *origin, const char *host, const char *origins)
 {
     if (origins && listed("*", origins)) {
         return true;
@@ -97,7 +97,7 @@ bool bt_access_origin_allowed(const char *origin, const char *host, const char *
     if (host && strcasecmp(authority, host) == 0) {
         return true;
     }
-    return names_localhost(origins) && bt_access_is_local(authority);
+    return names_localhost(origins) && bt_serve_access_is_local(authority);
 }
 
 /* ---- keys ---- */
@@ -124,7 +124,7 @@ static bt_status add_key(bt_access_keys *k, const char *text, size_t size, bt_er
     return BT_OK;
 }
 
-bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err)
+bt_status bt_serve_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err)
 {
     const size_t before = k->count;
     for (const char *at = list; *at;) {
@@ -141,7 +141,7 @@ bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error 
     return BT_OK;
 }
 
-bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error *err)
+bt_status bt_serve_access_keys_add_file(bt_access_keys *k, const char *path, bt_error *err)
 {
     FILE *file = fopen(path, "r");
     if (!file) {
@@ -166,7 +166,7 @@ bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error 
     return status;
 }
 
-void bt_access_keys_done(bt_access_keys *k)
+void bt_serve_access_keys_done(bt_access_keys *k)
 {
     for (size_t i = 0; i < k->count; i++) {
         bt_free(k->keys[i]);
@@ -186,8 +186,8 @@ static unsigned differs(const char *key, const char *given, size_t given_size)
     return difference;
 }
 
-bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key,
-                         uint32_t *ret_number)
+bool bt_serve_access_key_valid(const bt_access_keys *k, const char *authorization,
+                               const char *x_api_key, uint32_t *ret_number)
 {
     const char *given = x_api_key;
     if (authorization) {

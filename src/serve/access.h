@@ -14,14 +14,14 @@
 #include "base/status.h"
 
 /* "localhost", "*.localhost", "127.x.y.z", "[::1]", with or without a port. */
-bool bt_access_is_local(const char *authority);
+bool bt_serve_access_is_local(const char *authority);
 
 /* Host header against the configured name; NULL host (HTTP/1.0) is allowed. */
-bool bt_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured);
+bool bt_serve_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured);
 
 /* `origins`: NULL, "*", or a comma list of origins and the word "localhost". `host` is the Host
  * header; an origin with the same authority is always allowed. */
-bool bt_access_origin_allowed(const char *origin, const char *host, const char *origins);
+bool bt_serve_access_origin_allowed(const char *origin, const char *host, const char *origins);
 
 typedef struct {
     char   **keys;
@@ -29,12 +29,14 @@ typedef struct {
 } bt_access_keys;
 
 /* Adds the keys of a comma list, and of a file's lines. The sentence never holds a key. */
-BT_MUST_CHECK bt_status bt_access_keys_add_list(bt_access_keys *k, const char *list, bt_error *err);
-BT_MUST_CHECK bt_status bt_access_keys_add_file(bt_access_keys *k, const char *path, bt_error *err);
-void bt_access_keys_done(bt_access_keys *k);
+BT_MUST_CHECK bt_status bt_serve_access_keys_add_list(bt_access_keys *k, const char *list,
+                                                      bt_error *err);
+BT_MUST_CHECK bt_status bt_serve_access_keys_add_file(bt_access_keys *k, const char *path,
+                                                      bt_error *err);
+void bt_serve_access_keys_done(bt_access_keys *k);
 /* In time that does not depend on how much of a key is right. "Bearer KEY" or KEY alone.
  * *ret_number: which key it is, from 1 on; 0 where none is asked for. */
-bool bt_access_key_valid(const bt_access_keys *k, const char *authorization, const char *x_api_key,
-                         uint32_t *ret_number);
+bool bt_serve_access_key_valid(const bt_access_keys *k, const char *authorization,
+                               const char *x_api_key, uint32_t *ret_number);
 
 #endif

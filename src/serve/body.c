@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void bt_body_init(bt_body *b)
+void bt_serve_body_init(bt_body *b)
 {
     *b = (bt_body){ .n = 1, .add_generation_prompt = true };
     bt_buf_init(&b->joined, BT_MEM_serve, BT_HTTP_BODY_BYTES_MAX);
 }
 
-void bt_body_done(bt_body *b)
+void bt_serve_body_done(bt_body *b)
 {
     json_decref(b->root);
     bt_free(b->bias);
@@ -26,7 +26,7 @@ void bt_body_done(bt_body *b)
 static void read_float(const bt_fields *f, const char *name, double min, double max, float *ret)
 {
     double v;
-    if (bt_fields_number(f, name, min, max, &v)) {
+    if (bt_serve_fields_number(f, name, min, max, &v)) {
         *ret = (float)v;
     }
 }
@@ -34,7 +34,7 @@ static void read_float(const bt_fields *f, const char *name, double min, double 
 static void read_int32(const bt_fields *f, const char *name, int64_t min, int64_t max, int32_t *ret)
 {
     int64_t v;
-    if (bt_fields_integer(f, name, min, max, &v)) {
+    if (bt_serve_fields_integer(f, name, min, max, &v)) {
         *ret = (int32_t)v;
     }
 }
@@ -52,10 +52,10 @@ static void read_sampling(bt_body *b, const bt_fields *f)
     read_float(f, "frequency_penalty", -100, 100, &s->penalty_frequency);
     read_int32(f, "repeat_last_n", -1, BT_CONTEXT_MAX, &s->penalty_last_n);
     int64_t v;
-    if (bt_fields_integer(f, "min_keep", 0, BT_VOCAB_MAX, &v)) {
+    if (bt_serve_fields_integer(f, "min_keep", 0, BT_VOCAB_MAX, &v)) {
         s->min_keep = (uint32_t)v;
     }
-    if (bt_fields_integer(f, "seed", INT64_MIN, INT64_MAX, &v)) {
+    if (bt_serve_fields_integer(f, "seed", INT64_MIN, INT64_MAX, &v)) {
         /* 64-bit seeds fold into 32; those that fit stay as they are. */
         const uint64_t u = (uint64_t)v;
         s->seed = v == -1 ? BT_SEED_RANDOM : (uint32_t)(u ^ (u >> 32));
@@ -81,7 +81,7 @@ static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
 {
     int64_t whole;
     *to = (bt_body_bias){ 0 };
-    if (id && bt_json_whole(id, &whole) && whole >= 0 && whole < (int64_t)UINT32_MAX) {
+    if (id && bt_serve_json_whole(id, &whole) && whole >= 0 && whole < (int64_t)UINT32_MAX) {
         to->id = (uint32_t)whole;
     } else if (id && json_is_string(id)) {
         to->text = json_string_value(id);
@@ -90,9 +90,9 @@ static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
         to->text = key;
         to->size = strlen(key);
     } else if (!key) {
-        bt_problem_set(f->problem, 400, "logit_bias",
-                       "Field 'logit_bias': pairs start with a token "
-                       "id or a text");
+        bt_serve_problem_set(f->problem, 400, "logit_bias",
+                             "Field 'logit_bias': pairs start with a token "
+                             "id or a text");
         return;
     }
     if (json_is_false(value)) {
@@ -100,31 +100,31 @@ static void read_one_bias(const bt_fields *f, const json_t *id, const char *key,
     } else if (json_is_number(value) && fabs(json_number_value(value)) <= 1e6) {
         to->bias = (float)json_number_value(value);
     } else {
-        bt_problem_set(f->problem, 400, "logit_bias",
-                       "Field 'logit_bias': each bias is a number, or "
-                       "false to ban the token");
+        bt_serve_problem_set(f->problem, 400, "logit_bias",
+                             "Field 'logit_bias': each bias is a number, or "
+                             "false to ban the token");
     }
 }
 
 static void read_bias(bt_body *b, const bt_fields *f)
 {
-    json_t *all = bt_fields_find(f, "logit_bias");
+    json_t *all = bt_serve_fields_find(f, "logit_bias");
     if (!all) {
         return;
     }
     const size_t n = json_is_object(all) ? json_object_size(all) : json_array_size(all);
     if (!json_is_object(all) && !json_is_array(all)) {
-        bt_fields_complain(f, "logit_bias", all, "an object or an array of pairs");
+        bt_serve_fields_complain(f, "logit_bias", all, "an object or an array of pairs");
         return;
     }
     if (n > BT_LOGIT_BIAS_MAX) {
-        bt_problem_set(f->problem, 400, "logit_bias", "Field 'logit_bias': %zu entries, at most %u",
-                       n, BT_LOGIT_BIAS_MAX);
+        bt_serve_problem_set(f->problem, 400, "logit_bias",
+                             "Field 'logit_bias': %zu entries, at most %u", n, BT_LOGIT_BIAS_MAX);
         return;
     }
     b->bias = bt_alloc_zero(BT_MEM_serve, n, sizeof *b->bias);
     if (!b->bias) {
-        bt_problem_set_status(f->problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(f->problem, BT_E_NOMEM, "");
         return;
     }
     const char *key;
@@ -135,8 +135,10 @@ static void read_bias(bt_body *b, const bt_fields *f)
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *pair = json_array_get(all, i);
         if (json_array_size(pair) != 2) {
-            bt_problem_set(f->problem, 400, "logit_bias", "Field 'logit_bias[%zu]': a pair [token, "
-                           "bias] is expected", i);
+            bt_serve_problem_set(f->problem, 400, "logit_bias",
+                                 "Field 'logit_bias[%zu]': a pair [token, "
+                                 "bias] is expected",
+                                 i);
             return;
         }
         read_one_bias(f, json_array_get(pair, 0), NULL, json_array_get(pair, 1),
@@ -149,15 +151,17 @@ static void read_bias(bt_body *b, const bt_fields *f)
 static void add_stop(bt_body *b, const bt_fields *f, const json_t *value)
 {
     if (!json_is_string(value)) {
-        bt_fields_complain(f, "stop", value, "a string or an array of strings");
+        bt_serve_fields_complain(f, "stop", value, "a string or an array of strings");
         return;
     }
     const size_t size = json_string_length(value);
     if (size > BT_STOP_BYTES_MAX) {
-        bt_problem_set(f->problem, 400, "stop", "Field 'stop': a string of %zu bytes, at most %u",
-                       size, BT_STOP_BYTES_MAX);
+        bt_serve_problem_set(f->problem, 400, "stop",
+                             "Field 'stop': a string of %zu bytes, at most %u", size,
+                             BT_STOP_BYTES_MAX);
     } else if (size > 0 && b->n_stops == BT_STOPS_MAX) {
-        bt_problem_set(f->problem, 400, "stop", "Field 'stop': more than %u strings", BT_STOPS_MAX);
+        bt_serve_problem_set(f->problem, 400, "stop", "Field 'stop': more than %u strings",
+                             BT_STOPS_MAX);
     } else if (size > 0) {
         b->stops[b->n_stops++] = (bt_stop){ json_string_value(value), size };
     }
@@ -165,7 +169,7 @@ static void add_stop(bt_body *b, const bt_fields *f, const json_t *value)
 
 static void read_stops(bt_body *b, const bt_fields *f)
 {
-    const json_t *stop = bt_fields_find(f, "stop");
+    const json_t *stop = bt_serve_fields_find(f, "stop");
     if (!stop) {
         return;
     }
@@ -173,7 +177,7 @@ static void read_stops(bt_body *b, const bt_fields *f)
         add_stop(b, f, stop);
         return;
     }
-    for (size_t i = 0; i < json_array_size(stop) && !bt_problem_is(f->problem); i++) {
+    for (size_t i = 0; i < json_array_size(stop) && !bt_serve_problem_is(f->problem); i++) {
         add_stop(b, f, json_array_get(stop, i));
     }
 }
@@ -183,7 +187,7 @@ static void read_length(bt_body *b, const bt_fields *f)
     /* The newest name wins when several are given. */
     static const char *const names[] = { "n_predict", "max_tokens", "max_completion_tokens" };
     for (size_t i = 0; i < BT_LEN(names); i++) {
-        bt_fields_integer(f, names[i], -1, UINT32_MAX - 1, &b->n_predict);
+        bt_serve_fields_integer(f, names[i], -1, UINT32_MAX - 1, &b->n_predict);
     }
 }
 
@@ -191,26 +195,27 @@ static void read_logprobs(bt_body *b, const bt_fields *f)
 {
     int64_t n = 0;
     if (b->shape == BT_SHAPE_CHAT) {
-        bt_fields_bool(f, "logprobs", &b->want_logprobs);
-        if (bt_fields_integer(f, "top_logprobs", 0, BT_TOP_LOGPROBS_MAX, &n) && n > 0 &&
+        bt_serve_fields_bool(f, "logprobs", &b->want_logprobs);
+        if (bt_serve_fields_integer(f, "top_logprobs", 0, BT_TOP_LOGPROBS_MAX, &n) && n > 0 &&
             !b->want_logprobs) {
-            bt_problem_set(f->problem, 400, "top_logprobs",
-                           "Field 'top_logprobs' needs 'logprobs' to be true");
+            bt_serve_problem_set(f->problem, 400, "top_logprobs",
+                                 "Field 'top_logprobs' needs 'logprobs' to be true");
         }
     } else if (b->shape == BT_SHAPE_TEXT) {
-        b->want_logprobs = bt_fields_integer(f, "logprobs", 0, BT_TOP_LOGPROBS_MAX, &n);
+        b->want_logprobs = bt_serve_fields_integer(f, "logprobs", 0, BT_TOP_LOGPROBS_MAX, &n);
     }
     int64_t n_probs = 0;
-    if (bt_fields_integer(f, "n_probs", 0, BT_TOP_LOGPROBS_MAX, &n_probs) && n_probs > 0) {
+    if (bt_serve_fields_integer(f, "n_probs", 0, BT_TOP_LOGPROBS_MAX, &n_probs) && n_probs > 0) {
         b->want_logprobs = true;
         n = n_probs > n ? n_probs : n;
     }
     b->n_logprobs = (uint32_t)n;
     bool post_sampling = false;
-    if (bt_fields_bool(f, "post_sampling_probs", &post_sampling) && post_sampling &&
+    if (bt_serve_fields_bool(f, "post_sampling_probs", &post_sampling) && post_sampling &&
         b->want_logprobs) {
-        bt_problem_set(f->problem, 400, "post_sampling_probs", "Field 'post_sampling_probs' is not "
-                       "supported: probabilities are those of the model, before sampling");
+        bt_serve_problem_set(f->problem, 400, "post_sampling_probs",
+                             "Field 'post_sampling_probs' is not "
+                             "supported: probabilities are those of the model, before sampling");
     }
 }
 
@@ -218,30 +223,31 @@ static void read_prefill(bt_body *b, const bt_fields *f)
 {
     static const char *const wheres[] = { "auto", "local", "remote", NULL };
     static const char *const policies[] = { "fallback", "fail", "hedge", NULL };
-    const bt_fields inner = { .object = bt_fields_object(f, "prefill"), .prefix = "prefill",
+    const bt_fields inner = { .object = bt_serve_fields_object(f, "prefill"), .prefix = "prefill",
                               .problem = f->problem };
     bool cache = true;
-    bt_fields_bool(f, "cache_prompt", &cache);
+    bt_serve_fields_bool(f, "cache_prompt", &cache);
     b->no_cache = !cache;
     if (inner.object) {
-        bt_fields_bool(&inner, "cache", &cache);
-        b->where = (bt_prefill_where)bt_fields_choice(&inner, "where", wheres, BT_WHERE_AUTO);
-        b->policy = (bt_prefill_policy)bt_fields_choice(&inner, "policy", policies, (int)b->policy);
+        bt_serve_fields_bool(&inner, "cache", &cache);
+        b->where = (bt_prefill_where)bt_serve_fields_choice(&inner, "where", wheres, BT_WHERE_AUTO);
+        b->policy = (bt_prefill_policy)bt_serve_fields_choice(&inner, "policy", policies,
+                                                              (int)b->policy);
     }
     b->no_worker_cache = !cache;
 }
 
 static void read_answer(bt_body *b, const bt_fields *f)
 {
-    bt_fields_bool(f, "stream", &b->stream);
-    const bt_fields inner = { .object = bt_fields_object(f, "stream_options"),
+    bt_serve_fields_bool(f, "stream", &b->stream);
+    const bt_fields inner = { .object = bt_serve_fields_object(f, "stream_options"),
                               .prefix = "stream_options", .problem = f->problem };
-    bt_fields_bool(&inner, "include_usage", &b->include_usage);
-    bt_fields_bool(f, "timings_per_token", &b->timings_per_token);
-    bt_fields_bool(f, "return_progress", &b->return_progress);
-    bt_fields_bool(f, "return_tokens", &b->return_tokens);
-    bt_fields_bool(f, "echo", &b->echo);
-    bt_fields_bool(f, "ignore_eos", &b->ignore_eog);
+    bt_serve_fields_bool(&inner, "include_usage", &b->include_usage);
+    bt_serve_fields_bool(f, "timings_per_token", &b->timings_per_token);
+    bt_serve_fields_bool(f, "return_progress", &b->return_progress);
+    bt_serve_fields_bool(f, "return_tokens", &b->return_tokens);
+    bt_serve_fields_bool(f, "echo", &b->echo);
+    bt_serve_fields_bool(f, "ignore_eos", &b->ignore_eog);
     read_int32(f, "sse_ping_interval", -1, 3600, &b->ping_interval_s);
 }
 
@@ -258,55 +264,59 @@ static void refuse_missing_features(const bt_body *b, const bt_fields *f)
         { "guided_json", "guided decoding is" },
     };
     for (size_t i = 0; i < BT_LEN(missing); i++) {
-        if (bt_fields_asks(f, missing[i].name)) {
-            bt_problem_set(f->problem, 400, missing[i].name, "Field '%s': %s not supported yet",
-                           missing[i].name, missing[i].what);
+        if (bt_serve_fields_asks(f, missing[i].name)) {
+            bt_serve_problem_set(f->problem, 400, missing[i].name,
+                                 "Field '%s': %s not supported yet", missing[i].name,
+                                 missing[i].what);
         }
     }
-    const bt_fields format = { .object = bt_fields_object(f, "response_format"),
+    const bt_fields format = { .object = bt_serve_fields_object(f, "response_format"),
                                .prefix = "response_format", .problem = f->problem };
     const char *type = "text";
     size_t size = 4;
-    bt_fields_text(&format, "type", &type, &size);
+    bt_serve_fields_text(&format, "type", &type, &size);
     if (size != 4 || memcmp(type, "text", 4) != 0) {
-        bt_problem_set(f->problem, 400, "response_format",
-                       "Field 'response_format': only 'text' is "
-                       "supported yet, not '%.40s'",
-                       type);
+        bt_serve_problem_set(f->problem, 400, "response_format",
+                             "Field 'response_format': only 'text' is "
+                             "supported yet, not '%.40s'",
+                             type);
     }
-    bt_fields_object(f, "chat_template_kwargs");
+    bt_serve_fields_object(f, "chat_template_kwargs");
     int64_t best_of = 1;
-    if (b->shape == BT_SHAPE_TEXT && bt_fields_integer(f, "best_of", 1, 1 << 20, &best_of) &&
+    if (b->shape == BT_SHAPE_TEXT && bt_serve_fields_integer(f, "best_of", 1, 1 << 20, &best_of) &&
         best_of > (int64_t)b->n) {
-        bt_problem_set(f->problem, 400, "best_of",
-                       "Field 'best_of': more than 'n' is not supported");
+        bt_serve_problem_set(f->problem, 400, "best_of",
+                             "Field 'best_of': more than 'n' is not supported");
     }
     if (b->shape == BT_SHAPE_TEXT && b->echo && b->want_logprobs) {
-        bt_problem_set(f->problem, 400, "echo",
-                       "Field 'echo' with 'logprobs' is not supported: the "
-                       "prompt's own probabilities are not computed");
+        bt_serve_problem_set(f->problem, 400, "echo",
+                             "Field 'echo' with 'logprobs' is not supported: the "
+                             "prompt's own probabilities are not computed");
     }
 }
 
 /* ---- prompts ---- */
 
-bool bt_body_prompt_check(const bt_fields *f, const char *name, const json_t *value)
+bool bt_serve_body_prompt_check(const bt_fields *f, const char *name, const json_t *value)
 {
     int64_t id;
     if (json_is_string(value)) {
         return true;
     }
     if (!json_is_array(value)) {
-        bt_fields_complain(f, name, value, "a string or an array of token ids and strings");
+        bt_serve_fields_complain(f, name, value, "a string or an array of token ids and strings");
         return false;
     }
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *item = json_array_get(value, i);
-        const bool is_id = bt_json_whole(item, &id) && id >= 0 && id < (int64_t)BT_VOCAB_MAX;
+        const bool is_id = bt_serve_json_whole(item, &id) && id >= 0 && id < (int64_t)BT_VOCAB_MAX;
         if (!is_id && !json_is_string(item)) {
-            bt_problem_set(f->problem, 400, name, "Field '%s[%zu]': a token id or a string is "
-                           "expected, not %s", name, i,
-                           json_is_number(item) ? "such a number" : bt_json_kind_name(item));
+            bt_serve_problem_set(f->problem, 400, name,
+                                 "Field '%s[%zu]': a token id or a string is "
+                                 "expected, not %s",
+                                 name, i,
+                                 json_is_number(item) ? "such a number"
+                                                      : bt_serve_json_kind_name(item));
             return false;
         }
     }
@@ -328,24 +338,24 @@ static void add_prompt(bt_body *b, const bt_fields *f, const json_t *value)
 {
     if (b->shape == BT_SHAPE_NATIVE && json_is_object(value)) {
         if (json_object_get(value, "multimodal_data")) {
-            bt_problem_set(f->problem, 400, "prompt",
-                           "Field 'prompt.multimodal_data' is not supported");
+            bt_serve_problem_set(f->problem, 400, "prompt",
+                                 "Field 'prompt.multimodal_data' is not supported");
             return;
         }
         value = json_object_get(value, "prompt_string");
     }
     if (!value) {
-        bt_problem_set(f->problem, 400, "prompt", "Field 'prompt.prompt_string' is missing");
-    } else if (bt_body_prompt_check(f, "prompt", value)) {
+        bt_serve_problem_set(f->problem, 400, "prompt", "Field 'prompt.prompt_string' is missing");
+    } else if (bt_serve_body_prompt_check(f, "prompt", value)) {
         b->prompts[b->n_prompts++] = value;
     }
 }
 
 static void read_prompts(bt_body *b, const bt_fields *f)
 {
-    const json_t *prompt = bt_fields_find(f, "prompt");
+    const json_t *prompt = bt_serve_fields_find(f, "prompt");
     if (!prompt) {
-        bt_problem_set(f->problem, 400, "prompt", "Field 'prompt' is missing");
+        bt_serve_problem_set(f->problem, 400, "prompt", "Field 'prompt' is missing");
         return;
     }
     b->prompts_are_list = json_is_array(prompt) && is_list_of_prompts(prompt);
@@ -354,11 +364,11 @@ static void read_prompts(bt_body *b, const bt_fields *f)
         return;
     }
     if (json_array_size(prompt) > BT_PROMPTS_MAX) {
-        bt_problem_set(f->problem, 400, "prompt", "Field 'prompt': %zu prompts, at most %u",
-                       json_array_size(prompt), BT_PROMPTS_MAX);
+        bt_serve_problem_set(f->problem, 400, "prompt", "Field 'prompt': %zu prompts, at most %u",
+                             json_array_size(prompt), BT_PROMPTS_MAX);
         return;
     }
-    for (size_t i = 0; i < json_array_size(prompt) && !bt_problem_is(f->problem); i++) {
+    for (size_t i = 0; i < json_array_size(prompt) && !bt_serve_problem_is(f->problem); i++) {
         add_prompt(b, f, json_array_get(prompt, i));
     }
 }
@@ -368,20 +378,20 @@ static void read_prompts(bt_body *b, const bt_fields *f)
 static void read_choices(bt_body *b, const bt_fields *f, uint32_t n_parallel)
 {
     int64_t n = 1;
-    if (!bt_fields_integer(f, "n", 1, BT_PARALLEL_MAX, &n)) {
-        bt_fields_integer(f, "n_cmpl", 1, BT_PARALLEL_MAX, &n);
+    if (!bt_serve_fields_integer(f, "n", 1, BT_PARALLEL_MAX, &n)) {
+        bt_serve_fields_integer(f, "n_cmpl", 1, BT_PARALLEL_MAX, &n);
     }
     if (n > (int64_t)n_parallel) {
-        bt_problem_set(f->problem, 400, "n",
-                       "Field 'n': %lld choices, but this server answers %u at "
-                       "once (--parallel)",
-                       (long long)n, n_parallel);
+        bt_serve_problem_set(f->problem, 400, "n",
+                             "Field 'n': %lld choices, but this server answers %u at "
+                             "once (--parallel)",
+                             (long long)n, n_parallel);
     }
     b->n = (uint32_t)n;
 }
 
-bool bt_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
-                   const bt_body_defaults *defaults, bt_problem *problem)
+bool bt_serve_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
+                         const bt_body_defaults *defaults, bt_problem *problem)
 {
     b->shape = shape;
     b->sampling = defaults->sampling;
@@ -390,14 +400,14 @@ bool bt_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
     b->n_predict = defaults->n_predict;
     b->ping_interval_s = defaults->ping_interval_s;
     b->policy = defaults->policy;
-    b->root = bt_json_parse_object(bytes, size, problem);
+    b->root = bt_serve_json_parse_object(bytes, size, problem);
     if (!b->root) {
         return false;
     }
     const bt_fields f = { .object = b->root, .prefix = "", .problem = problem };
     const char *model;
     size_t model_size;
-    bt_fields_text(&f, "model", &model, &model_size);     /* any name is accepted, not any type */
+    bt_serve_fields_text(&f, "model", &model, &model_size); /* any name is accepted, not any type */
     read_sampling(b, &f);
     read_bias(b, &f);
     read_stops(b, &f);
@@ -408,9 +418,9 @@ bool bt_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
     read_prefill(b, &f);
     refuse_missing_features(b, &f);
     if (shape == BT_SHAPE_CHAT) {
-        bt_body_read_messages(b, &f);
+        bt_serve_body_read_messages(b, &f);
     } else {
         read_prompts(b, &f);
     }
-    return !bt_problem_is(problem);
+    return !bt_serve_problem_is(problem);
 }

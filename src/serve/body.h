@@ -74,14 +74,14 @@ typedef struct {
     bool     prompts_are_list;         /* answered by an array (native) */
 } bt_body;
 
-void bt_body_init(bt_body *b);
-void bt_body_done(bt_body *b);
+void bt_serve_body_init(bt_body *b);
+void bt_serve_body_done(bt_body *b);
 /* false: `problem` says what is wrong. */
-bool bt_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
-                   const bt_body_defaults *defaults, bt_problem *problem);
+bool bt_serve_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
+                         const bt_body_defaults *defaults, bt_problem *problem);
 /* The messages alone, from a parsed object (/apply-template). */
-bool bt_body_read_messages(bt_body *b, const bt_fields *f);
+bool bt_serve_body_read_messages(bt_body *b, const bt_fields *f);
 /* One prompt: a string, or an array of ids and strings. A problem when it is anything else. */
-bool bt_body_prompt_check(const bt_fields *f, const char *name, const json_t *value);
+bool bt_serve_body_prompt_check(const bt_fields *f, const char *name, const json_t *value);
 
 #endif

@@ -28,12 +28,14 @@ static void read_role(const message_reader *r, const json_t *message, bt_chat_me
             return;
         }
     }
-    bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].role': one of system, user, "
-                   "assistant, developer, tool is expected, not %s%.40s%s", r->index,
-                   json_is_string(role) ? "'" : "",
-                   json_is_string(role) ? json_string_value(role)
-                                        : role ? bt_json_kind_name(role) : "nothing",
-                   json_is_string(role) ? "'" : "");
+    bt_serve_problem_set(r->problem, 400, "messages",
+                         "Field 'messages[%zu].role': one of system, user, "
+                         "assistant, developer, tool is expected, not %s%.40s%s",
+                         r->index, json_is_string(role) ? "'" : "",
+                         json_is_string(role) ? json_string_value(role)
+                         : role               ? bt_serve_json_kind_name(role)
+                                              : "nothing",
+                         json_is_string(role) ? "'" : "");
 }
 
 /* The parts' texts, one behind the other, in body->joined. */
@@ -46,22 +48,24 @@ static void join_parts(const message_reader *r, const json_t *parts, bt_chat_mes
         const json_t *type = json_object_get(part, "type");
         const json_t *text = json_object_get(part, "text");
         if (!is_text(type, "text")) {
-            bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].content[%zu]': parts "
-                           "of type 'text' are supported, not '%.40s'", r->index, i,
-                           json_is_string(type) ? json_string_value(type) : "(none)");
+            bt_serve_problem_set(r->problem, 400, "messages",
+                                 "Field 'messages[%zu].content[%zu]': parts "
+                                 "of type 'text' are supported, not '%.40s'",
+                                 r->index, i,
+                                 json_is_string(type) ? json_string_value(type) : "(none)");
             return;
         }
         if (!json_is_string(text)) {
-            bt_problem_set(r->problem, 400, "messages",
-                           "Field 'messages[%zu].content[%zu].text': a "
-                           "string is expected",
-                           r->index, i);
+            bt_serve_problem_set(r->problem, 400, "messages",
+                                 "Field 'messages[%zu].content[%zu].text': a "
+                                 "string is expected",
+                                 r->index, i);
             return;
         }
         bt_buf_put(joined, json_string_value(text), json_string_length(text));
     }
     if (bt_buf_status(joined) != BT_OK) {
-        bt_problem_set_status(r->problem, bt_buf_status(joined), "");
+        bt_serve_problem_set_status(r->problem, bt_buf_status(joined), "");
         return;
     }
     r->body->joined_at[r->index] = at;
@@ -78,13 +82,13 @@ static void read_content(const message_reader *r, const json_t *message, bt_chat
     } else if (json_is_array(content)) {
         join_parts(r, content, to);
     } else if (content && !json_is_null(content)) {
-        bt_problem_set(r->problem, 400, "messages",
-                       "Field 'messages[%zu].content': a string, null or "
-                       "an array of parts is expected, not %s",
-                       r->index, bt_json_kind_name(content));
+        bt_serve_problem_set(r->problem, 400, "messages",
+                             "Field 'messages[%zu].content': a string, null or "
+                             "an array of parts is expected, not %s",
+                             r->index, bt_serve_json_kind_name(content));
     } else if (!content && !optional) {
-        bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu].content' is missing",
-                       r->index);
+        bt_serve_problem_set(r->problem, 400, "messages",
+                             "Field 'messages[%zu].content' is missing", r->index);
     }
 }
 
@@ -92,20 +96,22 @@ static void read_message(const message_reader *r, json_t *message, bt_chat_messa
 {
     *to = (bt_chat_message){ 0 };
     if (!json_is_object(message)) {
-        bt_problem_set(r->problem, 400, "messages", "Field 'messages[%zu]': an object is expected, "
-                       "not %s", r->index, bt_json_kind_name(message));
+        bt_serve_problem_set(r->problem, 400, "messages",
+                             "Field 'messages[%zu]': an object is expected, "
+                             "not %s",
+                             r->index, bt_serve_json_kind_name(message));
         return;
     }
     const bt_fields f = { .object = message, .prefix = "messages", .problem = r->problem };
-    if (bt_fields_asks(&f, "tool_calls") || bt_fields_asks(&f, "function_call")) {
-        bt_problem_set(r->problem, 400, "messages",
-                       "Field 'messages[%zu].tool_calls': tools are not "
-                       "supported yet",
-                       r->index);
+    if (bt_serve_fields_asks(&f, "tool_calls") || bt_serve_fields_asks(&f, "function_call")) {
+        bt_serve_problem_set(r->problem, 400, "messages",
+                             "Field 'messages[%zu].tool_calls': tools are not "
+                             "supported yet",
+                             r->index);
         return;
     }
     read_role(r, message, to);
-    if (!bt_problem_is(r->problem)) {
+    if (!bt_serve_problem_is(r->problem)) {
         read_content(r, message, to);
     }
 }
@@ -124,14 +130,16 @@ static bool take_room(bt_body *b, const json_t *list, bt_problem *problem)
 {
     const size_t n = json_array_size(list);
     if (n == 0 || n > BT_MESSAGES_MAX) {
-        bt_problem_set(problem, 400, "messages", "Field 'messages': 1 to %u messages are expected, "
-                       "not %zu", BT_MESSAGES_MAX, n);
+        bt_serve_problem_set(problem, 400, "messages",
+                             "Field 'messages': 1 to %u messages are expected, "
+                             "not %zu",
+                             BT_MESSAGES_MAX, n);
         return false;
     }
     b->messages = bt_alloc_zero(BT_MEM_serve, n, sizeof *b->messages);
     b->joined_at = bt_alloc(BT_MEM_serve, n * sizeof *b->joined_at);
     if (!b->messages || !b->joined_at) {
-        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
         return false;
     }
     b->n_messages = n;
@@ -145,14 +153,15 @@ static void read_turn(bt_body *b, const bt_fields *f)
     const size_t n = b->n_messages;
     const bool assistant_last = strcmp(b->messages[n - 1].role, "assistant") == 0;
     bool generation = false, continues = false;
-    const bool said_generation = bt_fields_bool(f, "add_generation_prompt", &generation);
-    const bool said_continue = bt_fields_bool(f, "continue_final_message", &continues);
+    const bool said_generation = bt_serve_fields_bool(f, "add_generation_prompt", &generation);
+    const bool said_continue = bt_serve_fields_bool(f, "continue_final_message", &continues);
     if (generation && continues) {
-        bt_problem_set(f->problem, 400, "continue_final_message",
-                       "Field 'continue_final_message' excludes 'add_generation_prompt'");
+        bt_serve_problem_set(f->problem, 400, "continue_final_message",
+                             "Field 'continue_final_message' excludes 'add_generation_prompt'");
     } else if (continues && !assistant_last) {
-        bt_problem_set(f->problem, 400, "continue_final_message", "Field 'continue_final_message': "
-                       "the last message must be the assistant's");
+        bt_serve_problem_set(f->problem, 400, "continue_final_message",
+                             "Field 'continue_final_message': "
+                             "the last message must be the assistant's");
     }
     if (!said_continue) {
         continues = assistant_last && !generation;
@@ -161,32 +170,32 @@ static void read_turn(bt_body *b, const bt_fields *f)
         generation = !continues;
     }
     if (continues && n >= 2 && strcmp(b->messages[n - 2].role, "assistant") == 0) {
-        bt_problem_set(f->problem, 400, "messages",
-                       "Field 'messages': two assistant messages at the "
-                       "end; only one can be continued");
+        bt_serve_problem_set(f->problem, 400, "messages",
+                             "Field 'messages': two assistant messages at the "
+                             "end; only one can be continued");
     }
     b->continue_final = continues;
     b->add_generation_prompt = generation;
 }
 
-bool bt_body_read_messages(bt_body *b, const bt_fields *f)
+bool bt_serve_body_read_messages(bt_body *b, const bt_fields *f)
 {
-    const json_t *list = bt_fields_array(f, "messages");
+    const json_t *list = bt_serve_fields_array(f, "messages");
     if (!list) {
-        bt_problem_set(f->problem, 400, "messages", "Field 'messages' is missing");
+        bt_serve_problem_set(f->problem, 400, "messages", "Field 'messages' is missing");
         return false;
     }
     if (!take_room(b, list, f->problem)) {
         return false;
     }
-    for (size_t i = 0; i < b->n_messages && !bt_problem_is(f->problem); i++) {
+    for (size_t i = 0; i < b->n_messages && !bt_serve_problem_is(f->problem); i++) {
         const message_reader r = { .body = b, .index = i, .problem = f->problem };
         read_message(&r, json_array_get(list, i), &b->messages[i]);
     }
-    if (bt_problem_is(f->problem)) {
+    if (bt_serve_problem_is(f->problem)) {
         return false;
     }
     point_into_joined(b);
     read_turn(b, f);
-    return !bt_problem_is(f->problem);
+    return !bt_serve_problem_is(f->problem);
 }

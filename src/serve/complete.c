@@ -32,15 +32,16 @@ typedef struct {
 
 static void log_answer(const completion *c)
 {
-    for (uint32_t i = 0; c->run && bt_log_wants(BT_LOG_DEBUG) && i < bt_run_count(c->run); i++) {
-        const bt_choice *choice = bt_run_choice(c->run, i);
+    for (uint32_t i = 0; c->run && bt_log_wants(BT_LOG_DEBUG) && i < bt_serve_run_count(c->run);
+         i++) {
+        const bt_choice *choice = bt_serve_run_choice(c->run, i);
         const bt_request_stats *s = &choice->stats;
         bt_log(BT_LOG_DEBUG,
                "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
                "prompt_ms %.1f predicted_ms %.1f place %s bytes %" PRIu64 " finish %s",
                c->head.id, i, s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms,
-               s->prompt_ms, s->predicted_ms, bt_prefill_place_name(s->prefill.place),
-               s->prefill.bytes, bt_finish_name(choice->finish));
+               s->prompt_ms, s->predicted_ms, bt_engine_prefill_place_name(s->prefill.place),
+               s->prefill.bytes, bt_engine_finish_name(choice->finish));
     }
 }
 
@@ -51,9 +52,9 @@ static void close_completion(void *context)
         return;
     }
     log_answer(c);
-    bt_run_close(c->run);
-    bt_prompts_done(&c->prompts);
-    bt_body_done(&c->body);
+    bt_serve_run_close(c->run);
+    bt_serve_prompts_done(&c->prompts);
+    bt_serve_body_done(&c->body);
     bt_buf_done(&c->out);
     bt_free(c);
 }
@@ -74,39 +75,40 @@ static completion *open_completion(bt_exchange *x, bt_shape shape, bt_problem *p
 {
     completion *c = bt_alloc_zero(BT_MEM_serve, 1, sizeof *c);
     if (!c) {
-        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
         return NULL;
     }
     c->server = x->server;
     c->connection = x->connection;
-    bt_body_init(&c->body);
-    bt_prompts_init(&c->prompts);
+    bt_serve_body_init(&c->body);
+    bt_serve_prompts_init(&c->prompts);
     bt_buf_init(&c->out, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
     const bt_body_defaults defaults = defaults_of(x);
-    if (bt_body_parse(&c->body, shape, bt_buf_text(&x->body), x->body.size, &defaults, problem) &&
-        bt_prompts_make(&c->prompts, &c->body, x->serving, problem)) {
+    if (bt_serve_body_parse(&c->body, shape, bt_buf_text(&x->body), x->body.size, &defaults,
+                            problem) &&
+        bt_serve_prompts_make(&c->prompts, &c->body, x->serving, problem)) {
         const bt_run_options options = {
             .serving = x->serving, .body = &c->body, .prompts = &c->prompts,
             .metrics = &x->server->metrics, .queue_wait_s = x->server->o.queue_wait_s,
             .stopping = &x->server->cancelling,
             .fd = x->connection->fd, .keep = !c->body.stream, .tenant = x->key_number,
         };
-        c->run = bt_run_open(&options, problem);
+        c->run = bt_serve_run_open(&options, problem);
     }
     if (!c->run) {
         close_completion(c);
         return NULL;
     }
-    bt_answer_head_init(&c->head, c->run);
+    bt_serve_answer_head_init(&c->head, c->run);
     return c;
 }
 
 /* The first problem of a choice; false if none has any. */
 static bool find_problem(const completion *c, bt_problem *ret_problem)
 {
-    for (uint32_t i = 0; i < bt_run_count(c->run); i++) {
-        if (bt_problem_is(&bt_run_choice(c->run, i)->problem)) {
-            *ret_problem = bt_run_choice(c->run, i)->problem;
+    for (uint32_t i = 0; i < bt_serve_run_count(c->run); i++) {
+        if (bt_serve_problem_is(&bt_serve_run_choice(c->run, i)->problem)) {
+            *ret_problem = bt_serve_run_choice(c->run, i)->problem;
             return true;
         }
     }
@@ -115,7 +117,7 @@ static bool find_problem(const completion *c, bt_problem *ret_problem)
 
 static void set_closing(bt_problem *problem)
 {
-    bt_problem_set(problem, 503, NULL, "the server is shutting down");
+    bt_serve_problem_set(problem, 503, NULL, "the server is shutting down");
 }
 
 /* ---- whole ---- */
@@ -123,28 +125,28 @@ static void set_closing(bt_problem *problem)
 static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
 {
     bt_problem problem = { 0 };
-    while (!bt_run_ended(c->run)) {
+    while (!bt_serve_run_ended(c->run)) {
         bt_choice *choice;
         bt_event event;
-        const bt_status status = bt_run_next(c->run, WAIT_MS, &choice, &event);
+        const bt_status status = bt_serve_run_next(c->run, WAIT_MS, &choice, &event);
         if (status == BT_E_CANCELLED) {
             x->code = 499;                   /* nobody is there to be told; for log and metrics */
             return MHD_NO;
         }
         if (status == BT_E_CLOSED) {
             set_closing(&problem);
-            return bt_exchange_fail(x, &problem);
+            return bt_serve_exchange_fail(x, &problem);
         }
     }
     if (find_problem(c, &problem)) {
-        return bt_exchange_fail(x, &problem);
+        return bt_serve_exchange_fail(x, &problem);
     }
     bt_buf out;
     bt_json_writer w;
     bt_buf_init(&out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
-    bt_json_writer_init(&w, &out);
-    bt_shape_whole(&c->head, c->run, &w);
-    return bt_exchange_answer(x, 200, "application/json; charset=utf-8", &out);
+    bt_serve_json_writer_init(&w, &out);
+    bt_serve_shape_whole(&c->head, c->run, &w);
+    return bt_serve_exchange_answer(x, 200, "application/json; charset=utf-8", &out);
 }
 
 /* ---- events ---- */
@@ -153,7 +155,7 @@ static bt_json_writer begin_event(completion *c)
 {
     bt_json_writer w;
     bt_buf_puts(&c->out, "data: ");
-    bt_json_writer_init(&w, &c->out);
+    bt_serve_json_writer_init(&w, &c->out);
     return w;
 }
 
@@ -167,19 +169,19 @@ static void end_event(completion *c)
 static void put_begin(completion *c, uint32_t index)
 {
     const uint8_t bit = (uint8_t)(1u << (index % 8));
-    if ((c->begun[index / 8] & bit) || !bt_shape_has_begin(&c->head)) {
+    if ((c->begun[index / 8] & bit) || !bt_serve_shape_has_begin(&c->head)) {
         return;
     }
     c->begun[index / 8] |= bit;
     bt_json_writer w = begin_event(c);
-    bt_shape_begin(&c->head, index, &w);
+    bt_serve_shape_begin(&c->head, index, &w);
     end_event(c);
 }
 
 static void put_failure(completion *c, const bt_problem *problem)
 {
     bt_json_writer w = begin_event(c);
-    bt_problem_write(problem, &w);
+    bt_serve_problem_write(problem, &w);
     end_event(c);
     c->done = true;
 }
@@ -189,7 +191,7 @@ static void put_last(completion *c)
     if (c->head.shape != BT_SHAPE_NATIVE) {
         if (c->body.include_usage) {
             bt_json_writer w = begin_event(c);
-            bt_shape_usage(&c->head, c->run, &w);
+            bt_serve_shape_usage(&c->head, c->run, &w);
             end_event(c);
         }
         bt_buf_puts(&c->out, "data: [DONE]");
@@ -201,24 +203,24 @@ static void put_last(completion *c)
 static void put_token(completion *c, const bt_choice *choice, const bt_event *event)
 {
     put_begin(c, choice->index);
-    if (bt_shape_has_token(&c->head, event)) {
+    if (bt_serve_shape_has_token(&c->head, event)) {
         bt_json_writer w = begin_event(c);
-        bt_shape_token(&c->head, choice, event, &w);
+        bt_serve_shape_token(&c->head, choice, event, &w);
         end_event(c);
     }
 }
 
 static void put_end(completion *c, const bt_choice *choice, const bt_event *event)
 {
-    const bool last = bt_run_ended(c->run);
+    const bool last = bt_serve_run_ended(c->run);
     put_begin(c, choice->index);
     if (event->text_size > 0 && c->head.shape != BT_SHAPE_NATIVE) {
         bt_json_writer w = begin_event(c);
-        bt_shape_token(&c->head, choice, event, &w);
+        bt_serve_shape_token(&c->head, choice, event, &w);
         end_event(c);
     }
     bt_json_writer w = begin_event(c);
-    bt_shape_end(&c->head, c->run, choice, event, last, &w);
+    bt_serve_shape_end(&c->head, c->run, choice, event, last, &w);
     end_event(c);
     if (last) {
         put_last(c);
@@ -229,7 +231,7 @@ static void put_progress(completion *c, const bt_choice *choice, const bt_event 
 {
     put_begin(c, choice->index);
     bt_json_writer w = begin_event(c);
-    bt_shape_progress(&c->head, choice, event, &w);
+    bt_serve_shape_progress(&c->head, choice, event, &w);
     end_event(c);
 }
 
@@ -254,13 +256,13 @@ static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
 {
     bt_choice *choice;
     bt_event event;
-    const bt_status status = bt_run_next(c->run, wait_ms, &choice, &event);
+    const bt_status status = bt_serve_run_next(c->run, wait_ms, &choice, &event);
     if (status == BT_OK) {
         return put(c, choice, &event, problem);
     }
     if (status == BT_E_CANCELLED) {
         c->broken = true;
-        bt_problem_set(problem, 499, NULL, "the client is gone");
+        bt_serve_problem_set(problem, 499, NULL, "the client is gone");
         return false;
     }
     if (status == BT_E_CLOSED) {
@@ -268,7 +270,7 @@ static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
         return false;
     }
     /* A choice that could not be submitted ends without an event. */
-    return !(bt_run_ended(c->run) && find_problem(c, problem));
+    return !(bt_serve_run_ended(c->run) && find_problem(c, problem));
 }
 
 static void put_ping(completion *c)
@@ -303,9 +305,9 @@ static ssize_t read_stream(void *context, uint64_t position, char *to, size_t ca
         if (c->done) {
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
-        bt_connection_work(c->connection);
+        bt_serve_connection_work(c->connection);
         fill(c);
-        bt_connection_expect(c->server, c->connection, c->out.size);
+        bt_serve_connection_expect(c->server, c->connection, c->out.size);
     }
     if (c->broken || bt_buf_status(&c->out) != BT_OK) {
         return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -344,7 +346,7 @@ static enum MHD_Result answer_stream(bt_exchange *x, completion *c)
         const bool broken = c->broken;
         close_completion(c);
         x->code = 499;
-        return broken ? MHD_NO : bt_exchange_fail(x, &problem);
+        return broken ? MHD_NO : bt_serve_exchange_fail(x, &problem);
     }
     struct MHD_Response *response = MHD_create_response_from_callback(
             MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, c, close_completion);
@@ -352,15 +354,15 @@ static enum MHD_Result answer_stream(bt_exchange *x, completion *c)
         close_completion(c);
         return MHD_NO;
     }
-    return bt_exchange_stream(x, response);
+    return bt_serve_exchange_stream(x, response);
 }
 
-enum MHD_Result bt_complete_run(bt_exchange *x, bt_shape shape)
+enum MHD_Result bt_serve_complete_run(bt_exchange *x, bt_shape shape)
 {
     bt_problem problem = { 0 };
     completion *c = open_completion(x, shape, &problem);
     if (!c) {
-        return bt_exchange_fail(x, &problem);
+        return bt_serve_exchange_fail(x, &problem);
     }
     if (c->body.stream) {
         return answer_stream(x, c);

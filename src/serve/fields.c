@@ -18,7 +18,7 @@ static void *take_memory(size_t size)
     return p;
 }
 
-void bt_json_setup(void)
+void bt_serve_json_setup(void)
 {
     json_set_alloc_funcs(take_memory, bt_free);
     json_object_seed(0);
@@ -47,8 +47,8 @@ static bool shape_is_sane(const char *bytes, size_t size, bt_problem *problem)
         } else if (c == '[' || c == '{') {
             n_values++;
             if (++depth > BT_JSON_DEPTH_MAX) {
-                bt_problem_set(problem, 400, NULL, "the JSON is nested deeper than %u levels",
-                               BT_JSON_DEPTH_MAX);
+                bt_serve_problem_set(problem, 400, NULL, "the JSON is nested deeper than %u levels",
+                                     BT_JSON_DEPTH_MAX);
                 return false;
             }
         } else if (c == ']' || c == '}') {
@@ -57,18 +57,18 @@ static bool shape_is_sane(const char *bytes, size_t size, bt_problem *problem)
             n_values++;
         }
         if (n_values > BT_JSON_VALUES_MAX) {
-            bt_problem_set(problem, 413, NULL, "the JSON holds more than %u values",
-                           BT_JSON_VALUES_MAX);
+            bt_serve_problem_set(problem, 413, NULL, "the JSON holds more than %u values",
+                                 BT_JSON_VALUES_MAX);
             return false;
         }
     }
     return true;
 }
 
-json_t *bt_json_parse_object(const char *bytes, size_t size, bt_problem *problem)
+json_t *bt_serve_json_parse_object(const char *bytes, size_t size, bt_problem *problem)
 {
     if (size == 0) {
-        bt_problem_set(problem, 400, NULL, "the body is empty; a JSON object is expected");
+        bt_serve_problem_set(problem, 400, NULL, "the body is empty; a JSON object is expected");
         return NULL;
     }
     if (!shape_is_sane(bytes, size, problem)) {
@@ -78,20 +78,21 @@ json_t *bt_json_parse_object(const char *bytes, size_t size, bt_problem *problem
     memory_failed = false;
     json_t *root = json_loadb(bytes, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
     if (!root && memory_failed) {
-        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
     } else if (!root) {
-        bt_problem_set(problem, 400, NULL, "the body is not valid JSON: %s (line %d, column %d)",
-                       error.text, error.line, error.column);
+        bt_serve_problem_set(problem, 400, NULL,
+                             "the body is not valid JSON: %s (line %d, column %d)", error.text,
+                             error.line, error.column);
     } else if (!json_is_object(root)) {
-        bt_problem_set(problem, 400, NULL, "the body must be a JSON object, not %s",
-                       bt_json_kind_name(root));
+        bt_serve_problem_set(problem, 400, NULL, "the body must be a JSON object, not %s",
+                             bt_serve_json_kind_name(root));
         json_decref(root);
         root = NULL;
     }
     return root;
 }
 
-const char *bt_json_kind_name(const json_t *value)
+const char *bt_serve_json_kind_name(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:  return "an object";
@@ -104,7 +105,7 @@ const char *bt_json_kind_name(const json_t *value)
     }
 }
 
-bool bt_json_whole(const json_t *value, int64_t *ret_value)
+bool bt_serve_json_whole(const json_t *value, int64_t *ret_value)
 {
     if (json_is_integer(value)) {
         *ret_value = json_integer_value(value);
@@ -121,9 +122,9 @@ bool bt_json_whole(const json_t *value, int64_t *ret_value)
 
 /* ---- fields ---- */
 
-json_t *bt_fields_find(const bt_fields *f, const char *name)
+json_t *bt_serve_fields_find(const bt_fields *f, const char *name)
 {
-    if (bt_problem_is(f->problem) || !f->object) {
+    if (bt_serve_problem_is(f->problem) || !f->object) {
         return NULL;
     }
     json_t *value = json_object_get(f->object, name);
@@ -137,37 +138,38 @@ static const char *full_name(const bt_fields *f, const char *name, char to[96])
     return to;
 }
 
-void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value,
-                        const char *wanted)
+void bt_serve_fields_complain(const bt_fields *f, const char *name, const json_t *value,
+                              const char *wanted)
 {
     char full[96];
     full_name(f, name, full);
     if (json_is_number(value)) {
-        bt_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not %.17g", full, wanted,
-                       json_number_value(value));
+        bt_serve_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not %.17g", full,
+                             wanted, json_number_value(value));
     } else {
-        bt_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not %s", full, wanted,
-                       bt_json_kind_name(value));
+        bt_serve_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not %s", full,
+                             wanted, bt_serve_json_kind_name(value));
     }
 }
 
-bool bt_fields_bool(const bt_fields *f, const char *name, bool *ret)
+bool bt_serve_fields_bool(const bt_fields *f, const char *name, bool *ret)
 {
-    const json_t *value = bt_fields_find(f, name);
+    const json_t *value = bt_serve_fields_find(f, name);
     if (!value) {
         return false;
     }
     if (!json_is_boolean(value)) {
-        bt_fields_complain(f, name, value, "true or false");
+        bt_serve_fields_complain(f, name, value, "true or false");
         return false;
     }
     *ret = json_is_true(value);
     return true;
 }
 
-bool bt_fields_number(const bt_fields *f, const char *name, double min, double max, double *ret)
+bool bt_serve_fields_number(const bt_fields *f, const char *name, double min, double max,
+                            double *ret)
 {
-    const json_t *value = bt_fields_find(f, name);
+    const json_t *value = bt_serve_fields_find(f, name);
     if (!value) {
         return false;
     }
@@ -175,38 +177,40 @@ bool bt_fields_number(const bt_fields *f, const char *name, double min, double m
     if (!json_is_number(value) || !(v >= min && v <= max)) {
         char wanted[96];
         snprintf(wanted, sizeof wanted, "a number from %g to %g", min, max);
-        bt_fields_complain(f, name, value, wanted);
+        bt_serve_fields_complain(f, name, value, wanted);
         return false;
     }
     *ret = v;
     return true;
 }
 
-bool bt_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max, int64_t *ret)
+bool bt_serve_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max,
+                             int64_t *ret)
 {
-    const json_t *value = bt_fields_find(f, name);
+    const json_t *value = bt_serve_fields_find(f, name);
     if (!value) {
         return false;
     }
     int64_t v;
-    if (!bt_json_whole(value, &v) || v < min || v > max) {
+    if (!bt_serve_json_whole(value, &v) || v < min || v > max) {
         char wanted[96];
         snprintf(wanted, sizeof wanted, "a whole number from %" PRId64 " to %" PRId64, min, max);
-        bt_fields_complain(f, name, value, wanted);
+        bt_serve_fields_complain(f, name, value, wanted);
         return false;
     }
     *ret = v;
     return true;
 }
 
-bool bt_fields_text(const bt_fields *f, const char *name, const char **ret_text, size_t *ret_size)
+bool bt_serve_fields_text(const bt_fields *f, const char *name, const char **ret_text,
+                          size_t *ret_size)
 {
-    const json_t *value = bt_fields_find(f, name);
+    const json_t *value = bt_serve_fields_find(f, name);
     if (!value) {
         return false;
     }
     if (!json_is_string(value)) {
-        bt_fields_complain(f, name, value, "a string");
+        bt_serve_fields_complain(f, name, value, "a string");
         return false;
     }
     *ret_text = json_string_value(value);
@@ -214,31 +218,32 @@ bool bt_fields_text(const bt_fields *f, const char *name, const char **ret_text,
     return true;
 }
 
-json_t *bt_fields_object(const bt_fields *f, const char *name)
+json_t *bt_serve_fields_object(const bt_fields *f, const char *name)
 {
-    json_t *value = bt_fields_find(f, name);
+    json_t *value = bt_serve_fields_find(f, name);
     if (value && !json_is_object(value)) {
-        bt_fields_complain(f, name, value, "an object");
+        bt_serve_fields_complain(f, name, value, "an object");
         return NULL;
     }
     return value;
 }
 
-json_t *bt_fields_array(const bt_fields *f, const char *name)
+json_t *bt_serve_fields_array(const bt_fields *f, const char *name)
 {
-    json_t *value = bt_fields_find(f, name);
+    json_t *value = bt_serve_fields_find(f, name);
     if (value && !json_is_array(value)) {
-        bt_fields_complain(f, name, value, "an array");
+        bt_serve_fields_complain(f, name, value, "an array");
         return NULL;
     }
     return value;
 }
 
-int bt_fields_choice(const bt_fields *f, const char *name, const char *const *names, int fallback)
+int bt_serve_fields_choice(const bt_fields *f, const char *name, const char *const *names,
+                           int fallback)
 {
     const char *text = NULL;
     size_t size = 0;
-    if (!bt_fields_text(f, name, &text, &size)) {
+    if (!bt_serve_fields_text(f, name, &text, &size)) {
         return fallback;
     }
     char wanted[128] = "one of";
@@ -251,14 +256,14 @@ int bt_fields_choice(const bt_fields *f, const char *name, const char *const *na
     }
     char full[96];
     full_name(f, name, full);
-    bt_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not '%.40s'", full, wanted,
-                   text);
+    bt_serve_problem_set(f->problem, 400, full, "Field '%s': %s is expected, not '%.40s'", full,
+                         wanted, text);
     return fallback;
 }
 
-bool bt_fields_asks(const bt_fields *f, const char *name)
+bool bt_serve_fields_asks(const bt_fields *f, const char *name)
 {
-    const json_t *value = bt_fields_find(f, name);
+    const json_t *value = bt_serve_fields_find(f, name);
     if (!value || json_is_false(value)) {
         return false;
     }

@@ -14,11 +14,11 @@
 #include "serve/problem.h"
 
 /* Routes jansson's memory through base/memory.h and seeds its hash. Before any other use of it. */
-void bt_json_setup(void);
+void bt_serve_json_setup(void);
 
 /* An object, or NULL and a problem: not JSON (line and column), too deep, too many values, another
  * kind of value. The caller decrefs. */
-json_t *bt_json_parse_object(const char *bytes, size_t size, bt_problem *problem);
+json_t *bt_serve_json_parse_object(const char *bytes, size_t size, bt_problem *problem);
 
 typedef struct {
     json_t     *object;        /* borrowed */
@@ -27,26 +27,29 @@ typedef struct {
 } bt_fields;
 
 /* NULL when absent, null, or after a problem. */
-json_t *bt_fields_find(const bt_fields *f, const char *name);
+json_t *bt_serve_fields_find(const bt_fields *f, const char *name);
 /* "Field 'a.b': WANTED is expected, not KIND". */
-void bt_fields_complain(const bt_fields *f, const char *name, const json_t *value,
-                        const char *wanted);
+void bt_serve_fields_complain(const bt_fields *f, const char *name, const json_t *value,
+                              const char *wanted);
 
 /* true when present and well; else *ret is untouched. Whole numbers may be written 40.0. */
-bool bt_fields_bool(const bt_fields *f, const char *name, bool *ret);
-bool bt_fields_number(const bt_fields *f, const char *name, double min, double max, double *ret);
-bool bt_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max,
-                       int64_t *ret);
-bool bt_fields_text(const bt_fields *f, const char *name, const char **ret_text, size_t *ret_size);
+bool bt_serve_fields_bool(const bt_fields *f, const char *name, bool *ret);
+bool bt_serve_fields_number(const bt_fields *f, const char *name, double min, double max,
+                            double *ret);
+bool bt_serve_fields_integer(const bt_fields *f, const char *name, int64_t min, int64_t max,
+                             int64_t *ret);
+bool bt_serve_fields_text(const bt_fields *f, const char *name, const char **ret_text,
+                          size_t *ret_size);
 /* NULL when absent, or after a problem when it is something else. */
-json_t *bt_fields_object(const bt_fields *f, const char *name);
-json_t *bt_fields_array(const bt_fields *f, const char *name);
+json_t *bt_serve_fields_object(const bt_fields *f, const char *name);
+json_t *bt_serve_fields_array(const bt_fields *f, const char *name);
 /* The index of the field's text in `names` (NULL-terminated); `fallback` when absent. */
-int bt_fields_choice(const bt_fields *f, const char *name, const char *const *names, int fallback);
+int bt_serve_fields_choice(const bt_fields *f, const char *name, const char *const *names,
+                           int fallback);
 /* Present, and neither null, false, "", [] nor {}: for features that are refused when asked for. */
-bool bt_fields_asks(const bt_fields *f, const char *name);
+bool bt_serve_fields_asks(const bt_fields *f, const char *name);
 
-const char *bt_json_kind_name(const json_t *value);
-bool bt_json_whole(const json_t *value, int64_t *ret_value);
+const char *bt_serve_json_kind_name(const json_t *value);
+bool bt_serve_json_whole(const json_t *value, int64_t *ret_value);
 
 #endif

@@ -18,19 +18,19 @@ enum {
 
 /* ---- connections and their deadlines ---- */
 
-void bt_connection_expect(bt_server *s, bt_connection *c, size_t bytes)
+void bt_serve_connection_expect(bt_server *s, bt_connection *c, size_t bytes)
 {
     const double allowed_ms = s->o.timeout_s * 1e3 + (double)bytes * 1e3 / RATE_BYTES_PER_SECOND;
     atomic_store_explicit(&c->deadline_ms, bt_clock_ms() + allowed_ms, memory_order_relaxed);
 }
 
-void bt_connection_work(bt_connection *c)
+void bt_serve_connection_work(bt_connection *c)
 {
     atomic_store_explicit(&c->deadline_ms, 0, memory_order_relaxed);
 }
 
-void bt_http_connection(void *cls, struct MHD_Connection *connection, void **state,
-                        enum MHD_ConnectionNotificationCode code)
+void bt_serve_http_connection(void *cls, struct MHD_Connection *connection, void **state,
+                              enum MHD_ConnectionNotificationCode code)
 {
     bt_server *s = cls;
     bt_connection *c = *state;
@@ -43,7 +43,7 @@ void bt_http_connection(void *cls, struct MHD_Connection *connection, void **sta
             return;                          /* the access handler turns it away */
         }
         c->fd = info->connect_fd;
-        bt_connection_expect(s, c, 0);
+        bt_serve_connection_expect(s, c, 0);
         pthread_mutex_lock(&s->lock);
         c->next = s->connections;
         if (c->next) {
@@ -79,7 +79,7 @@ static void end_late_connections(bt_server *s)
     }
 }
 
-void *bt_http_watch(void *server)
+void *bt_serve_http_watch(void *server)
 {
     bt_server *s = server;
     pthread_mutex_lock(&s->lock);
@@ -98,17 +98,17 @@ void *bt_http_watch(void *server)
 
 /* ---- answering ---- */
 
-const char *bt_exchange_header(const bt_exchange *x, const char *name)
+const char *bt_serve_exchange_header(const bt_exchange *x, const char *name)
 {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
 }
 
 static void add_cross_origin_headers(const bt_exchange *x, struct MHD_Response *response)
 {
-    const char *origin = bt_exchange_header(x, "Origin");
+    const char *origin = bt_serve_exchange_header(x, "Origin");
     MHD_add_response_header(response, "Vary", "Origin");
-    if (!origin || !bt_access_origin_allowed(origin, bt_exchange_header(x, "Host"),
-                                             x->server->o.cors_origins)) {
+    if (!origin || !bt_serve_access_origin_allowed(origin, bt_serve_exchange_header(x, "Host"),
+                                                   x->server->o.cors_origins)) {
         return;
     }
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
@@ -129,7 +129,7 @@ static enum MHD_Result queue(bt_exchange *x, int code, struct MHD_Response *resp
     add_cross_origin_headers(x, response);
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     x->code = code;
-    bt_connection_expect(x->server, x->connection, size);
+    bt_serve_connection_expect(x->server, x->connection, size);
     const enum MHD_Result result = MHD_queue_response(x->mhd, (unsigned)code, response);
     MHD_destroy_response(response);
     return result;
@@ -146,13 +146,13 @@ static struct MHD_Response *from_buffer(bt_buf *body)
     return response;
 }
 
-enum MHD_Result bt_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body)
+enum MHD_Result bt_serve_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body)
 {
     if (bt_buf_status(body) != BT_OK) {
         bt_problem problem = { 0 };
-        bt_problem_set_status(&problem, bt_buf_status(body), "no memory for the answer");
+        bt_serve_problem_set_status(&problem, bt_buf_status(body), "no memory for the answer");
         bt_buf_done(body);
-        return bt_exchange_fail(x, &problem);
+        return bt_serve_exchange_fail(x, &problem);
     }
     const size_t size = body->size;
     struct MHD_Response *response = from_buffer(body);
@@ -162,15 +162,15 @@ enum MHD_Result bt_exchange_answer(bt_exchange *x, int code, const char *type, b
     return queue(x, code, response, size);
 }
 
-enum MHD_Result bt_exchange_fail(bt_exchange *x, const bt_problem *problem)
+enum MHD_Result bt_serve_exchange_fail(bt_exchange *x, const bt_problem *problem)
 {
     static const char out_of_memory[] = "{\"error\":{\"code\":503,\"message\":\"out of memory\","
                                         "\"type\":\"unavailable_error\",\"param\":null}}";
     bt_buf body;
     bt_json_writer w;
     bt_buf_init(&body, BT_MEM_serve, 64 << 10);
-    bt_json_writer_init(&w, &body);
-    bt_problem_write(problem, &w);
+    bt_serve_json_writer_init(&w, &body);
+    bt_serve_problem_write(problem, &w);
     struct MHD_Response *response;
     if (bt_buf_status(&body) == BT_OK) {
         response = from_buffer(&body);
@@ -197,7 +197,7 @@ enum MHD_Result bt_exchange_fail(bt_exchange *x, const bt_problem *problem)
     return queue(x, problem->http, response, 0);
 }
 
-enum MHD_Result bt_exchange_stream(bt_exchange *x, struct MHD_Response *response)
+enum MHD_Result bt_serve_exchange_stream(bt_exchange *x, struct MHD_Response *response)
 {
     if (!response) {
         return MHD_NO;
@@ -208,10 +208,10 @@ enum MHD_Result bt_exchange_stream(bt_exchange *x, struct MHD_Response *response
     return queue(x, 200, response, 0);
 }
 
-enum MHD_Result bt_exchange_file(bt_exchange *x, const char *type, const void *bytes, size_t size,
-                                 const char *tag)
+enum MHD_Result bt_serve_exchange_file(bt_exchange *x, const char *type, const void *bytes,
+                                       size_t size, const char *tag)
 {
-    const char *known = bt_exchange_header(x, "If-None-Match");
+    const char *known = bt_serve_exchange_header(x, "If-None-Match");
     const bool same = known && strstr(known, tag) != NULL;
     struct MHD_Response *response = MHD_create_response_from_buffer(
             same ? 0 : size, (void *)(uintptr_t)bytes, MHD_RESPMEM_PERSISTENT);
@@ -246,54 +246,56 @@ static bool is_method(const char *methods, const char *method)
  * browser says itself when page and server are one site behind a proxy. */
 static bool is_foreign(const bt_exchange *x)
 {
-    const char *origin = bt_exchange_header(x, "Origin");
-    const char *site = bt_exchange_header(x, "Sec-Fetch-Site");
+    const char *origin = bt_serve_exchange_header(x, "Origin");
+    const char *site = bt_serve_exchange_header(x, "Sec-Fetch-Site");
     return origin && strcmp(x->method, "POST") == 0 &&
            !(site && strcmp(site, "same-origin") == 0) &&
-           !bt_access_origin_allowed(origin, bt_exchange_header(x, "Host"),
-                                     x->server->o.cors_origins);
+           !bt_serve_access_origin_allowed(origin, bt_serve_exchange_header(x, "Host"),
+                                           x->server->o.cors_origins);
 }
 
 /* What can be said from the head alone. */
 static void check_head(bt_exchange *x, const bt_route *route)
 {
     const bt_server *s = x->server;
-    const char *host = bt_exchange_header(x, "Host");
+    const char *host = bt_serve_exchange_header(x, "Host");
     bt_problem *p = &x->problem;
     const bool head = strcmp(x->method, "HEAD") == 0;
-    if (!bt_access_host_allowed(host, s->loopback, s->o.host)) {
-        bt_problem_set(p, 403, NULL,
-                       "this server is for its own machine only: the Host header names "
-                       "'%.100s'",
-                       host);
+    if (!bt_serve_access_host_allowed(host, s->loopback, s->o.host)) {
+        bt_serve_problem_set(p, 403, NULL,
+                             "this server is for its own machine only: the Host header names "
+                             "'%.100s'",
+                             host);
     } else if (strcmp(x->method, "OPTIONS") == 0) {
         return;
     } else if (is_foreign(x)) {
-        bt_problem_set(p, 403, NULL, "pages of '%.100s' may not use this server (--cors-origins)",
-                       bt_exchange_header(x, "Origin"));
+        bt_serve_problem_set(p, 403, NULL,
+                             "pages of '%.100s' may not use this server (--cors-origins)",
+                             bt_serve_exchange_header(x, "Origin"));
     } else if (!route) {
-        bt_problem_set(p, 404, NULL, "there is nothing at %.200s", x->path);
+        bt_serve_problem_set(p, 404, NULL, "there is nothing at %.200s", x->path);
     } else if (!is_method(route->methods, head ? "GET" : x->method)) {
-        bt_problem_set(p, 405, NULL, "%.20s is not for %.200s; use %s", x->method, x->path,
-                       route->methods);
+        bt_serve_problem_set(p, 405, NULL, "%.20s is not for %.200s; use %s", x->method, x->path,
+                             route->methods);
         p->allow = route->methods;
     } else if (!route->is_public &&
-               !bt_access_key_valid(&s->keys, bt_exchange_header(x, "Authorization"),
-                                    bt_exchange_header(x, "X-Api-Key"), &x->key_number)) {
-        bt_problem_set(p, 401, NULL,
-                       "the API key is missing or wrong (Authorization: Bearer KEY, or "
-                       "X-Api-Key: KEY)");
+               !bt_serve_access_key_valid(&s->keys, bt_serve_exchange_header(x, "Authorization"),
+                                          bt_serve_exchange_header(x, "X-Api-Key"),
+                                          &x->key_number)) {
+        bt_serve_problem_set(p, 401, NULL,
+                             "the API key is missing or wrong (Authorization: Bearer KEY, or "
+                             "X-Api-Key: KEY)");
     } else if (atomic_load(&s->closing)) {
-        bt_problem_set(p, 503, NULL, "the server is shutting down");
+        bt_serve_problem_set(p, 503, NULL, "the server is shutting down");
     } else if (!x->serving && !route->while_loading) {
-        bt_problem_set(p, 503, NULL, "Loading model");
+        bt_serve_problem_set(p, 503, NULL, "Loading model");
         p->retry_after_s = 1;
     }
 }
 
 static size_t announced_length(const bt_exchange *x)
 {
-    const char *text = bt_exchange_header(x, "Content-Length");
+    const char *text = bt_serve_exchange_header(x, "Content-Length");
     return text ? (size_t)strtoull(text, NULL, 10) : 0;
 }
 
@@ -317,18 +319,18 @@ static enum MHD_Result begin(bt_server *s, struct MHD_Connection *mhd, const cha
     x->begun_ms = bt_clock_ms();
     x->serving = atomic_load_explicit(&s->ready, memory_order_acquire) ? &s->serving : NULL;
     bt_buf_init(&x->body, BT_MEM_serve, BT_HTTP_BODY_BYTES_MAX);
-    check_head(x, bt_routes_find(url, &x->rest));
+    check_head(x, bt_serve_routes_find(url, &x->rest));
     const size_t length = announced_length(x);
-    bt_connection_expect(s, c, length < DRAIN_BYTES_MAX ? length : DRAIN_BYTES_MAX);
+    bt_serve_connection_expect(s, c, length < DRAIN_BYTES_MAX ? length : DRAIN_BYTES_MAX);
     if (length > BT_HTTP_BODY_BYTES_MAX) {
-        bt_problem_set(&x->problem, 413, NULL, "the body has %zu bytes; at most %u are taken",
-                       length, BT_HTTP_BODY_BYTES_MAX);
+        bt_serve_problem_set(&x->problem, 413, NULL, "the body has %zu bytes; at most %u are taken",
+                             length, BT_HTTP_BODY_BYTES_MAX);
     }
     /* A client that asks first, or that announces more than is worth reading, is told at once;
      * others send their body anyway and read the answer after it. */
-    if (bt_problem_is(&x->problem) &&
-        (bt_exchange_header(x, "Expect") || length > DRAIN_BYTES_MAX)) {
-        return bt_exchange_fail(x, &x->problem);
+    if (bt_serve_problem_is(&x->problem) &&
+        (bt_serve_exchange_header(x, "Expect") || length > DRAIN_BYTES_MAX)) {
+        return bt_serve_exchange_fail(x, &x->problem);
     }
     return MHD_YES;
 }
@@ -343,23 +345,24 @@ static void drop_body(bt_exchange *x)
 static enum MHD_Result receive(bt_exchange *x, const char *bytes, size_t size, size_t *ret_left)
 {
     *ret_left = 0;
-    if (bt_problem_is(&x->problem)) {
+    if (bt_serve_problem_is(&x->problem)) {
         return MHD_YES;                      /* read and dropped */
     }
     const size_t all = atomic_fetch_add(&x->server->bodies_bytes, size) + size;
     x->body_held += size;
     if (x->body_held > BT_HTTP_BODY_BYTES_MAX) {
-        bt_problem_set(&x->problem, 413, NULL, "the body has more than %u bytes",
-                       BT_HTTP_BODY_BYTES_MAX);
+        bt_serve_problem_set(&x->problem, 413, NULL, "the body has more than %u bytes",
+                             BT_HTTP_BODY_BYTES_MAX);
     } else if (all > BT_HTTP_BODIES_BYTES_MAX) {
-        bt_problem_set(&x->problem, 429, NULL, "too many large bodies at once; try again");
+        bt_serve_problem_set(&x->problem, 429, NULL, "too many large bodies at once; try again");
     } else {
         bt_buf_put(&x->body, bytes, size);
         if (bt_buf_status(&x->body) != BT_OK) {
-            bt_problem_set_status(&x->problem, bt_buf_status(&x->body), "no memory for the body");
+            bt_serve_problem_set_status(&x->problem, bt_buf_status(&x->body),
+                                        "no memory for the body");
         }
     }
-    if (bt_problem_is(&x->problem)) {
+    if (bt_serve_problem_is(&x->problem)) {
         drop_body(x);
     }
     return MHD_YES;
@@ -367,24 +370,24 @@ static enum MHD_Result receive(bt_exchange *x, const char *bytes, size_t size, s
 
 static enum MHD_Result answer(bt_exchange *x)
 {
-    const bt_route *route = bt_routes_find(x->path, &x->rest);
-    if (bt_problem_is(&x->problem)) {
-        return bt_exchange_fail(x, &x->problem);
+    const bt_route *route = bt_serve_routes_find(x->path, &x->rest);
+    if (bt_serve_problem_is(&x->problem)) {
+        return bt_serve_exchange_fail(x, &x->problem);
     }
     if (strcmp(x->method, "OPTIONS") == 0) {
         bt_buf empty;
         bt_buf_init(&empty, BT_MEM_serve, 1);
-        return bt_exchange_answer(x, 204, NULL, &empty);
+        return bt_serve_exchange_answer(x, 204, NULL, &empty);
     }
     x->working = true;
     atomic_fetch_add(&x->server->n_in_work, 1);
-    bt_connection_work(x->connection);
+    bt_serve_connection_work(x->connection);
     return route->run(x);
 }
 
-enum MHD_Result bt_http_access(void *cls, struct MHD_Connection *connection, const char *url,
-                               const char *method, const char *version, const char *upload,
-                               size_t *upload_size, void **state)
+enum MHD_Result bt_serve_http_access(void *cls, struct MHD_Connection *connection, const char *url,
+                                     const char *method, const char *version, const char *upload,
+                                     size_t *upload_size, void **state)
 {
     (void)version;
     bt_exchange *x = *state;
@@ -397,8 +400,8 @@ enum MHD_Result bt_http_access(void *cls, struct MHD_Connection *connection, con
     return answer(x);
 }
 
-void bt_http_completed(void *cls, struct MHD_Connection *connection, void **state,
-                       enum MHD_RequestTerminationCode code)
+void bt_serve_http_completed(void *cls, struct MHD_Connection *connection, void **state,
+                             enum MHD_RequestTerminationCode code)
 {
     bt_server *s = cls;
     bt_exchange *x = *state;
@@ -413,7 +416,7 @@ void bt_http_completed(void *cls, struct MHD_Connection *connection, void **stat
     if (x->working) {
         atomic_fetch_sub(&s->n_in_work, 1);
     }
-    bt_connection_expect(s, x->connection, 0);
+    bt_serve_connection_expect(s, x->connection, 0);
     drop_body(x);
     bt_free(x);
     *state = NULL;

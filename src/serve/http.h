@@ -66,7 +66,7 @@ typedef struct bt_exchange {
     int            code;                    /* answered, for the log */
 } bt_exchange;
 
-/* A route: answers through one of bt_exchange_answer, _fail, _stream. */
+/* A route: answers through one of bt_serve_exchange_answer, _fail, _stream. */
 typedef enum MHD_Result bt_route_run(bt_exchange *x);
 
 typedef struct {
@@ -78,31 +78,31 @@ typedef struct {
 } bt_route;
 
 /* NULL: unknown path. *ret_rest: what follows a path that ends in a slash. */
-const bt_route *bt_routes_find(const char *path, const char **ret_rest);
+const bt_route *bt_serve_routes_find(const char *path, const char **ret_rest);
 /* Completions of the three shapes (complete.c). */
-enum MHD_Result bt_complete_run(bt_exchange *x, bt_shape shape);
+enum MHD_Result bt_serve_complete_run(bt_exchange *x, bt_shape shape);
 
 /* Takes what is in `body` (leaves it empty). */
-enum MHD_Result bt_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body);
-enum MHD_Result bt_exchange_fail(bt_exchange *x, const bt_problem *problem);
+enum MHD_Result bt_serve_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body);
+enum MHD_Result bt_serve_exchange_fail(bt_exchange *x, const bt_problem *problem);
 /* `response` is from a content reader; adds the headers of an event stream and destroys it. */
-enum MHD_Result bt_exchange_stream(bt_exchange *x, struct MHD_Response *response);
+enum MHD_Result bt_serve_exchange_stream(bt_exchange *x, struct MHD_Response *response);
 /* Static bytes with an entity tag. */
-enum MHD_Result bt_exchange_file(bt_exchange *x, const char *type, const void *bytes, size_t size,
-                                 const char *tag);
+enum MHD_Result bt_serve_exchange_file(bt_exchange *x, const char *type, const void *bytes,
+                                       size_t size, const char *tag);
 /* From now the client must move; 0 bytes: nothing is expected of it. */
-void bt_connection_expect(bt_server *s, bt_connection *c, size_t bytes);
-void bt_connection_work(bt_connection *c);
-const char *bt_exchange_header(const bt_exchange *x, const char *name);
+void bt_serve_connection_expect(bt_server *s, bt_connection *c, size_t bytes);
+void bt_serve_connection_work(bt_connection *c);
+const char *bt_serve_exchange_header(const bt_exchange *x, const char *name);
 
 /* Callbacks for the daemon (http.c). */
-enum MHD_Result bt_http_access(void *cls, struct MHD_Connection *connection, const char *url,
-                               const char *method, const char *version, const char *upload,
-                               size_t *upload_size, void **state);
-void bt_http_completed(void *cls, struct MHD_Connection *connection, void **state,
-                       enum MHD_RequestTerminationCode code);
-void bt_http_connection(void *cls, struct MHD_Connection *connection, void **state,
-                        enum MHD_ConnectionNotificationCode code);
-void *bt_http_watch(void *server);
+enum MHD_Result bt_serve_http_access(void *cls, struct MHD_Connection *connection, const char *url,
+                                     const char *method, const char *version, const char *upload,
+                                     size_t *upload_size, void **state);
+void bt_serve_http_completed(void *cls, struct MHD_Connection *connection, void **state,
+                             enum MHD_RequestTerminationCode code);
+void bt_serve_http_connection(void *cls, struct MHD_Connection *connection, void **state,
+                              enum MHD_ConnectionNotificationCode code);
+void *bt_serve_http_watch(void *server);
 
 #endif

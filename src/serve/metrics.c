@@ -10,7 +10,7 @@ static const double bounds[BT_HISTOGRAM_BOUNDS] = {
     0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5, 15, 45, 120
 };
 
-void bt_histogram_add(bt_histogram *h, double seconds)
+void bt_serve_histogram_add(bt_histogram *h, double seconds)
 {
     size_t i = 0;
     if (!(seconds >= 0)) {
@@ -57,11 +57,11 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool an
     m->exposed_seconds += p->exposed_ms / 1e3;
     m->transfer_seconds += p->transfer_ms / 1e3;
     if (p->bytes > 0) {
-        bt_histogram_add(&m->remote_queue, p->queue_ms / 1e3);
-        bt_histogram_add(&m->remote_compute, p->compute_ms / 1e3);
-        bt_histogram_add(&m->transfer, p->transfer_ms / 1e3);
-        bt_histogram_add(&m->exposed, p->exposed_ms / 1e3);
-        bt_histogram_add(&m->import, p->import_ms / 1e3);
+        bt_serve_histogram_add(&m->remote_queue, p->queue_ms / 1e3);
+        bt_serve_histogram_add(&m->remote_compute, p->compute_ms / 1e3);
+        bt_serve_histogram_add(&m->transfer, p->transfer_ms / 1e3);
+        bt_serve_histogram_add(&m->exposed, p->exposed_ms / 1e3);
+        bt_serve_histogram_add(&m->import, p->import_ms / 1e3);
     }
 }
 
@@ -71,9 +71,9 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
     const bool answered = s->n_predicted > 0 ||
                           (finish != BT_FINISH_CANCELLED && finish != BT_FINISH_ERROR);
     pthread_mutex_lock(&m->lock);
-    bt_histogram_add(&m->queue, s->queue_ms / 1e3);
+    bt_serve_histogram_add(&m->queue, s->queue_ms / 1e3);
     if (s->n_predicted > 0) {
-        bt_histogram_add(&m->first_token, s->first_token_ms / 1e3);
+        bt_serve_histogram_add(&m->first_token, s->first_token_ms / 1e3);
     }
     merge(&m->gap, gaps);
     add_prefill(m, &s->prefill, answered);
@@ -238,12 +238,12 @@ static const worker_series series[] = {
 static void write_workers(const bt_prefill *prefill, bt_buf *to)
 {
     bt_prefill_status s;
-    bt_prefill_status_get(prefill, &s);
+    bt_handoff_client_status_get(prefill, &s);
     for (size_t i = 0; i < BT_LEN(series); i++) {
         head(to, series[i].name, series[i].kind, series[i].help);
         for (uint32_t worker = 0; worker < s.n_workers; worker++) {
             bt_prefill_worker_status w;
-            if (!bt_prefill_worker_status_get(prefill, worker, &w)) {
+            if (!bt_handoff_client_worker_status_get(prefill, worker, &w)) {
                 break;                       /* one has just left */
             }
             const double value = series[i].value(&w);
@@ -268,13 +268,13 @@ static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_b
 {
     bt_prefill_status handoff = { 0 };
     if (prefill) {                     /* it also knows of those whose client has left */
-        bt_prefill_status_get(prefill, &handoff);
+        bt_handoff_client_status_get(prefill, &handoff);
     }
     head(to, "baton_prefill_prompts_total", "counter",
          "Answered requests by place of their prefill.");
     for (size_t i = 0; i < BT_LEN(m->place); i++) {
         bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n",
-                      bt_prefill_place_name((bt_prefill_place)i), m->place[i]);
+                      bt_engine_prefill_place_name((bt_prefill_place)i), m->place[i]);
     }
     head(to, "baton_prefill_tokens_total", "counter",
          "Prompt tokens by where their rows came from.");

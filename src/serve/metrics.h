@@ -20,7 +20,7 @@ typedef struct {
     double   sum;                                 /* seconds */
 } bt_histogram;
 
-void bt_histogram_add(bt_histogram *h, double seconds);
+void bt_serve_histogram_add(bt_histogram *h, double seconds);
 
 typedef struct {
     pthread_mutex_t lock;          /* guards everything below */

@@ -12,7 +12,7 @@ typedef struct {
     size_t               size;
 } bt_page_file;
 
-extern const bt_page_file bt_page_files[];
-extern const size_t       bt_page_count;
+extern const bt_page_file bt_serve_page_files[];
+extern const size_t       bt_serve_page_count;
 
 #endif

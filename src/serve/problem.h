@@ -22,17 +22,17 @@ typedef struct {
     const char *allow;                     /* static, with 405: the Allow header */
 } bt_problem;
 
-static inline bool bt_problem_is(const bt_problem *p) { return p->http != 0; }
+static inline bool bt_serve_problem_is(const bt_problem *p) { return p->http != 0; }
 
 /* `param` may be NULL. */
-void bt_problem_set(bt_problem *p, int http, const char *param, const char *format, ...)
+void bt_serve_problem_set(bt_problem *p, int http, const char *param, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 /* From a failed call of another room. */
-void bt_problem_set_status(bt_problem *p, bt_status status, const char *sentence);
-void bt_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx);
+void bt_serve_problem_set_status(bt_problem *p, bt_status status, const char *sentence);
+void bt_serve_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx);
 /* Policy `fail`, and the prompt is longer than any worker takes: so it would be each time. */
-void bt_problem_set_prefill_too_long(bt_problem *p, const char *sentence);
+void bt_serve_problem_set_prefill_too_long(bt_problem *p, const char *sentence);
 /* {"error": {...}}. */
-void bt_problem_write(const bt_problem *p, bt_json_writer *w);
+void bt_serve_problem_write(const bt_problem *p, bt_json_writer *w);
 
 #endif

@@ -4,15 +4,15 @@
 
 #include "engine/snapshots.h"
 
-void bt_prompts_init(bt_prompts *p)
+void bt_serve_prompts_init(bt_prompts *p)
 {
     *p = (bt_prompts){ 0 };
 }
 
-void bt_prompts_done(bt_prompts *p)
+void bt_serve_prompts_done(bt_prompts *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
-        bt_tokens_done(&p->tokens[i]);
+        bt_text_tokens_done(&p->tokens[i]);
     }
     bt_free(p->bias);
     *p = (bt_prompts){ 0 };
@@ -24,10 +24,10 @@ static bool encode_text(const bt_serving *serving, const json_t *value, const bt
                         bt_tokens *to, bt_problem *problem)
 {
     bt_error err = { 0 };
-    const bt_status status = bt_tokenizer_encode(serving->tokenizer, json_string_value(value),
-                                                 json_string_length(value), o, to, &err);
+    const bt_status status = bt_text_tokenizer_encode(serving->tokenizer, json_string_value(value),
+                                                      json_string_length(value), o, to, &err);
     if (status != BT_OK) {
-        bt_problem_set_status(problem, status, err.text);
+        bt_serve_problem_set_status(problem, status, err.text);
     }
     return status == BT_OK;
 }
@@ -36,21 +36,24 @@ static bool push_id(const bt_serving *serving, const json_t *value, const char *
                     bt_tokens *to, bt_problem *problem)
 {
     int64_t id = -1;
-    const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
-    if (!bt_json_whole(value, &id) || id < 0 || id >= (int64_t)n_vocab) {
-        bt_problem_set(problem, 400, field, "Field '%s': token id %lld is not in the vocabulary of "
-                       "%u tokens", field, (long long)id, n_vocab);
+    const uint32_t n_vocab = bt_text_tokenizer_count(serving->tokenizer);
+    if (!bt_serve_json_whole(value, &id) || id < 0 || id >= (int64_t)n_vocab) {
+        bt_serve_problem_set(problem, 400, field,
+                             "Field '%s': token id %lld is not in the vocabulary of "
+                             "%u tokens",
+                             field, (long long)id, n_vocab);
         return false;
     }
-    const bt_status status = bt_tokens_push(to, (uint32_t)id);
+    const bt_status status = bt_text_tokens_push(to, (uint32_t)id);
     if (status != BT_OK) {
-        bt_problem_set_status(problem, status, "");
+        bt_serve_problem_set_status(problem, status, "");
     }
     return status == BT_OK;
 }
 
-bool bt_prompt_encode(const bt_serving *serving, const json_t *value, const bt_encode_options *o,
-                      const char *field, bt_tokens *to, bt_problem *problem)
+bool bt_serve_prompt_encode(const bt_serving *serving, const json_t *value,
+                            const bt_encode_options *o, const char *field, bt_tokens *to,
+                            bt_problem *problem)
 {
     if (json_is_string(value)) {
         return encode_text(serving, value, o, to, problem);
@@ -74,23 +77,23 @@ bool bt_prompt_encode(const bt_serving *serving, const json_t *value, const bt_e
 static bool render(const bt_serving *serving, const bt_body *body, size_t n_messages,
                    const bt_chat_options *options, bt_chat_prompt *ret_prompt, bt_error *err)
 {
-    return bt_chat_render(serving->chat, body->messages, n_messages, options, ret_prompt, err) ==
-           BT_OK;
+    return bt_text_chat_render(serving->chat, body->messages, n_messages, options, ret_prompt,
+                               err) == BT_OK;
 }
 
-bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_prompt *ret_prompt,
-                      bt_problem *problem)
+bool bt_serve_prompt_render(const bt_serving *serving, const bt_body *body,
+                            bt_chat_prompt *ret_prompt, bt_problem *problem)
 {
     if (!serving->chat) {
-        bt_problem_set(problem, 400, "messages", "this model cannot chat here: %s",
-                       serving->chat_reason ? serving->chat_reason : "no chat template");
+        bt_serve_problem_set(problem, 400, "messages", "this model cannot chat here: %s",
+                             serving->chat_reason ? serving->chat_reason : "no chat template");
         return false;
     }
     const bt_chat_options options = { .add_generation_prompt = body->add_generation_prompt,
                                       .continue_final = body->continue_final };
     bt_error err = { 0 };
     if (!render(serving, body, body->n_messages, &options, ret_prompt, &err)) {
-        bt_problem_set_status(problem, err.status, err.text);
+        bt_serve_problem_set_status(problem, err.status, err.text);
         return false;
     }
     return true;
@@ -99,7 +102,7 @@ bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_pr
 /* The template may write BOS itself, and the tokenizer may add one: one is enough. */
 static void drop_double_bos(const bt_tokenizer *tokenizer, bt_tokens *tokens)
 {
-    const uint32_t bos = bt_tokenizer_bos(tokenizer);
+    const uint32_t bos = bt_text_tokenizer_bos(tokenizer);
     if (bos != BT_TOKEN_NONE && tokens->count >= 2 && tokens->ids[0] == bos &&
         tokens->ids[1] == bos) {
         tokens->count--;
@@ -110,8 +113,8 @@ static void drop_double_bos(const bt_tokenizer *tokenizer, bt_tokens *tokens)
 static bool encode_chat(const bt_serving *serving, const bt_chat_prompt *prompt, bt_tokens *to,
                         bt_error *err)
 {
-    const bt_status status = bt_tokenizer_encode_spans(serving->tokenizer, prompt->spans,
-                                                       prompt->n_spans, true, to, err);
+    const bt_status status = bt_text_tokenizer_encode_spans(serving->tokenizer, prompt->spans,
+                                                            prompt->n_spans, true, to, err);
     drop_double_bos(serving->tokenizer, to);
     return status == BT_OK;
 }
@@ -126,16 +129,16 @@ static uint32_t shared_tokens(const bt_serving *serving, const bt_body *body, si
     bt_tokens part;
     bt_error err = { 0 };
     uint32_t n = 0;
-    bt_chat_prompt_init(&prompt);
-    bt_tokens_init(&part);
+    bt_text_chat_prompt_init(&prompt);
+    bt_text_tokens_init(&part);
     if (n_messages > 0 && render(serving, body, n_messages, &options, &prompt, &err) &&
         encode_chat(serving, &prompt, &part, &err)) {
         while (n < part.count && n < whole->count && part.ids[n] == whole->ids[n]) {
             n++;
         }
     }
-    bt_tokens_done(&part);
-    bt_chat_prompt_done(&prompt);
+    bt_text_tokens_done(&part);
+    bt_text_chat_prompt_done(&prompt);
     return n;
 }
 
@@ -164,13 +167,13 @@ static bool make_chat(bt_prompts *p, const bt_body *body, const bt_serving *serv
 {
     bt_chat_prompt prompt;
     bt_error err = { 0 };
-    bt_chat_prompt_init(&prompt);
-    bool ok = bt_prompt_render(serving, body, &prompt, problem);
+    bt_text_chat_prompt_init(&prompt);
+    bool ok = bt_serve_prompt_render(serving, body, &prompt, problem);
     if (ok && !encode_chat(serving, &prompt, &p->tokens[0], &err)) {
-        bt_problem_set_status(problem, err.status, err.text);
+        bt_serve_problem_set_status(problem, err.status, err.text);
         ok = false;
     }
-    bt_chat_prompt_done(&prompt);
+    bt_text_chat_prompt_done(&prompt);
     if (ok) {
         find_borders(p, body, serving);
     }
@@ -185,7 +188,7 @@ static bool push_bias(bt_prompts *p, size_t *capacity, uint32_t id, float bias, 
         *capacity = *capacity ? *capacity * 2 : 16;
         bt_logit_bias *more = bt_realloc(BT_MEM_serve, p->bias, *capacity * sizeof *more);
         if (!more) {
-            bt_problem_set_status(problem, BT_E_NOMEM, "");
+            bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
             return false;
         }
         p->bias = more;
@@ -197,56 +200,57 @@ static bool push_bias(bt_prompts *p, size_t *capacity, uint32_t id, float bias, 
 static bool make_one_bias(bt_prompts *p, size_t *capacity, const bt_body_bias *from,
                           const bt_serving *serving, bt_problem *problem)
 {
-    const uint32_t n_vocab = bt_tokenizer_count(serving->tokenizer);
+    const uint32_t n_vocab = bt_text_tokenizer_count(serving->tokenizer);
     if (!from->text) {
         if (from->id >= n_vocab) {
-            bt_problem_set(problem, 400, "logit_bias",
-                           "Field 'logit_bias': token id %u is not in the "
-                           "vocabulary of %u tokens",
-                           from->id, n_vocab);
+            bt_serve_problem_set(problem, 400, "logit_bias",
+                                 "Field 'logit_bias': token id %u is not in the "
+                                 "vocabulary of %u tokens",
+                                 from->id, n_vocab);
             return false;
         }
         return push_bias(p, capacity, from->id, from->bias, problem);
     }
     bt_tokens ids;
     bt_error err = { 0 };
-    bt_tokens_init(&ids);
+    bt_text_tokens_init(&ids);
     const bt_encode_options options = { 0 };
-    const bt_status status =
-            bt_tokenizer_encode(serving->tokenizer, from->text, from->size, &options, &ids, &err);
+    const bt_status status = bt_text_tokenizer_encode(serving->tokenizer, from->text, from->size,
+                                                      &options, &ids, &err);
     if (status != BT_OK) {
-        bt_problem_set_status(problem, status, err.text);
+        bt_serve_problem_set_status(problem, status, err.text);
     } else if (p->n_bias + ids.count > BT_LOGIT_BIAS_MAX) {
-        bt_problem_set(problem, 400, "logit_bias", "Field 'logit_bias': more than %u tokens",
-                       BT_LOGIT_BIAS_MAX);
+        bt_serve_problem_set(problem, 400, "logit_bias", "Field 'logit_bias': more than %u tokens",
+                             BT_LOGIT_BIAS_MAX);
     }
-    for (size_t i = 0; i < ids.count && !bt_problem_is(problem); i++) {
+    for (size_t i = 0; i < ids.count && !bt_serve_problem_is(problem); i++) {
         push_bias(p, capacity, ids.ids[i], from->bias, problem);
     }
-    bt_tokens_done(&ids);
-    return !bt_problem_is(problem);
+    bt_text_tokens_done(&ids);
+    return !bt_serve_problem_is(problem);
 }
 
 /* ---- the whole ---- */
 
-bool bt_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
-                     bt_problem *problem)
+bool bt_serve_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
+                           bt_problem *problem)
 {
     const bt_encode_options options = { .add_special = true, .parse_special = true };
     const bool chat = body->shape == BT_SHAPE_CHAT;
     const uint32_t n = chat ? 1 : body->n_prompts;
     for (uint32_t i = 0; i < n; i++) {
         bt_tokens *to = &p->tokens[p->n++];
-        bt_tokens_init(to);
+        bt_text_tokens_init(to);
         const bool ok = chat ? make_chat(p, body, serving, problem)
-                             : bt_prompt_encode(serving, body->prompts[i], &options, "prompt", to,
-                                                problem);
+                             : bt_serve_prompt_encode(serving, body->prompts[i], &options, "prompt",
+                                                      to, problem);
         if (!ok) {
             return false;
         }
         if (to->count == 0) {
-            bt_problem_set(problem, 400, chat ? "messages" : "prompt", "the prompt is empty: this "
-                           "model starts no text by itself");
+            bt_serve_problem_set(problem, 400, chat ? "messages" : "prompt",
+                                 "the prompt is empty: this "
+                                 "model starts no text by itself");
             return false;
         }
     }

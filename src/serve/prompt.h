@@ -18,16 +18,17 @@ typedef struct {
     uint32_t       borders[2], n_borders;
 } bt_prompts;
 
-void bt_prompts_init(bt_prompts *p);
-void bt_prompts_done(bt_prompts *p);
+void bt_serve_prompts_init(bt_prompts *p);
+void bt_serve_prompts_done(bt_prompts *p);
 /* false: `problem` says what is wrong (unknown token ids, an empty prompt, no chat format). */
-bool bt_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
-                     bt_problem *problem);
+bool bt_serve_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
+                           bt_problem *problem);
 /* A string or a mixed array; appends to `to`. `specials`: add_special, for the first piece only. */
-bool bt_prompt_encode(const bt_serving *serving, const json_t *value, const bt_encode_options *o,
-                      const char *field, bt_tokens *to, bt_problem *problem);
+bool bt_serve_prompt_encode(const bt_serving *serving, const json_t *value,
+                            const bt_encode_options *o, const char *field, bt_tokens *to,
+                            bt_problem *problem);
 /* The chat format's text for the body's messages; the caller's prompt was initialised. */
-bool bt_prompt_render(const bt_serving *serving, const bt_body *body, bt_chat_prompt *ret_prompt,
-                      bt_problem *problem);
+bool bt_serve_prompt_render(const bt_serving *serving, const bt_body *body,
+                            bt_chat_prompt *ret_prompt, bt_problem *problem);
 
 #endif

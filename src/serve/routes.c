@@ -16,12 +16,12 @@ typedef struct {
 static void begin_json(json_answer *a)
 {
     bt_buf_init(&a->out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
-    bt_json_writer_init(&a->w, &a->out);
+    bt_serve_json_writer_init(&a->w, &a->out);
 }
 
 static enum MHD_Result send_json(bt_exchange *x, json_answer *a)
 {
-    return bt_exchange_answer(x, 200, JSON_TYPE, &a->out);
+    return bt_serve_exchange_answer(x, 200, JSON_TYPE, &a->out);
 }
 
 /* ---- state ---- */
@@ -30,14 +30,14 @@ static enum MHD_Result run_health(bt_exchange *x)
 {
     if (!x->serving) {
         bt_problem problem = { 0 };
-        bt_problem_set(&problem, 503, NULL, "Loading model");
-        return bt_exchange_fail(x, &problem);
+        bt_serve_problem_set(&problem, 503, NULL, "Loading model");
+        return bt_serve_exchange_fail(x, &problem);
     }
     json_answer a;
     begin_json(&a);
-    bt_json_open(&a.w, NULL, '{');
-    bt_json_string(&a.w, "status", "ok");
-    bt_json_close(&a.w, '}');
+    bt_serve_json_open(&a.w, NULL, '{');
+    bt_serve_json_string(&a.w, "status", "ok");
+    bt_serve_json_close(&a.w, '}');
     return send_json(x, &a);
 }
 
@@ -47,43 +47,43 @@ static enum MHD_Result run_metrics(bt_exchange *x)
     bt_buf_init(&out, BT_MEM_serve, 4u << 20);
     bt_serve_metrics_write(&x->server->metrics, x->serving ? x->serving->engine : NULL,
                            x->serving ? x->serving->prefill : NULL, &out);
-    return bt_exchange_answer(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+    return bt_serve_exchange_answer(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
 static void write_model(const bt_exchange *x, const char *key, bt_json_writer *w)
 {
     const bt_serving *s = x->serving;
     const bt_engine_options *e = bt_engine_options_of(s->engine);
-    bt_json_open(w, key, '{');
-    bt_json_string(w, "id", s->alias);
-    bt_json_string(w, "object", "model");
-    bt_json_integer(w, "created", x->server->started);
-    bt_json_string(w, "owned_by", "baton");
-    bt_json_open(w, "meta", '{');
-    bt_json_string(w, "architecture", s->config->architecture);
-    bt_json_string(w, "name", s->config->name);
-    bt_json_natural(w, "n_vocab", s->config->n_vocab);
-    bt_json_natural(w, "n_ctx", e->n_ctx);
-    bt_json_natural(w, "n_ctx_train", s->config->n_ctx_train);
-    bt_json_natural(w, "n_embd", s->config->n_embd);
-    bt_json_natural(w, "n_layers", s->config->n_layers);
-    bt_json_natural(w, "n_params", s->config->n_params);
-    bt_json_natural(w, "size", s->config->weight_bytes);
-    bt_json_string(w, "ftype", s->file_type ? s->file_type : "");
-    bt_json_close(w, '}');
-    bt_json_close(w, '}');
+    bt_serve_json_open(w, key, '{');
+    bt_serve_json_string(w, "id", s->alias);
+    bt_serve_json_string(w, "object", "model");
+    bt_serve_json_integer(w, "created", x->server->started);
+    bt_serve_json_string(w, "owned_by", "baton");
+    bt_serve_json_open(w, "meta", '{');
+    bt_serve_json_string(w, "architecture", s->config->architecture);
+    bt_serve_json_string(w, "name", s->config->name);
+    bt_serve_json_natural(w, "n_vocab", s->config->n_vocab);
+    bt_serve_json_natural(w, "n_ctx", e->n_ctx);
+    bt_serve_json_natural(w, "n_ctx_train", s->config->n_ctx_train);
+    bt_serve_json_natural(w, "n_embd", s->config->n_embd);
+    bt_serve_json_natural(w, "n_layers", s->config->n_layers);
+    bt_serve_json_natural(w, "n_params", s->config->n_params);
+    bt_serve_json_natural(w, "size", s->config->weight_bytes);
+    bt_serve_json_string(w, "ftype", s->file_type ? s->file_type : "");
+    bt_serve_json_close(w, '}');
+    bt_serve_json_close(w, '}');
 }
 
 static enum MHD_Result run_models(bt_exchange *x)
 {
     json_answer a;
     begin_json(&a);
-    bt_json_open(&a.w, NULL, '{');
-    bt_json_string(&a.w, "object", "list");
-    bt_json_open(&a.w, "data", '[');
+    bt_serve_json_open(&a.w, NULL, '{');
+    bt_serve_json_string(&a.w, "object", "list");
+    bt_serve_json_open(&a.w, "data", '[');
     write_model(x, NULL, &a.w);
-    bt_json_close(&a.w, ']');
-    bt_json_close(&a.w, '}');
+    bt_serve_json_close(&a.w, ']');
+    bt_serve_json_close(&a.w, '}');
     return send_json(x, &a);
 }
 
@@ -91,9 +91,9 @@ static enum MHD_Result run_model(bt_exchange *x)
 {
     if (strcmp(x->rest, x->serving->alias) != 0) {
         bt_problem problem = { 0 };
-        bt_problem_set(&problem, 404, "model", "model '%.100s' is not here; this is '%.100s'",
-                       x->rest, x->serving->alias);
-        return bt_exchange_fail(x, &problem);
+        bt_serve_problem_set(&problem, 404, "model", "model '%.100s' is not here; this is '%.100s'",
+                             x->rest, x->serving->alias);
+        return bt_serve_exchange_fail(x, &problem);
     }
     json_answer a;
     begin_json(&a);
@@ -105,8 +105,8 @@ static void write_token_text(const bt_exchange *x, const char *key, uint32_t id,
 {
     size_t size = 0;
     const char *piece = id == BT_TOKEN_NONE
-            ? "" : bt_tokenizer_piece(x->serving->tokenizer, id, true, &size);
-    bt_json_text(w, key, piece, size);
+            ? "" : bt_text_tokenizer_piece(x->serving->tokenizer, id, true, &size);
+    bt_serve_json_text(w, key, piece, size);
 }
 
 static enum MHD_Result run_props(bt_exchange *x)
@@ -118,31 +118,31 @@ static enum MHD_Result run_props(bt_exchange *x)
     json_answer a;
     begin_json(&a);
     bt_json_writer *w = &a.w;
-    bt_json_open(w, NULL, '{');
-    bt_json_open(w, "default_generation_settings", '{');
-    bt_json_natural(w, "n_ctx", e->n_ctx);
-    bt_shape_settings(w, "params", &defaults, NULL);
-    bt_json_close(w, '}');
-    bt_json_natural(w, "total_slots", e->n_parallel);
-    bt_json_string(w, "model_alias", s->alias);
-    bt_json_string(w, "model_path", s->model_path);
-    bt_json_string(w, "model_ftype", s->file_type ? s->file_type : "");
-    bt_json_open(w, "modalities", '{');
-    bt_json_bool(w, "vision", false);
-    bt_json_bool(w, "audio", false);
-    bt_json_bool(w, "video", false);
-    bt_json_close(w, '}');
-    bt_json_string(w, "chat_template", s->chat ? bt_chat_format_source(s->chat) : "");
-    bt_json_string(w, "chat_format", s->chat ? bt_chat_format_name(s->chat) : NULL);
-    write_token_text(x, "bos_token", bt_tokenizer_bos(s->tokenizer), w);
-    write_token_text(x, "eos_token", bt_tokenizer_eos(s->tokenizer), w);
-    bt_json_string(w, "build_info", "baton " BATON_VERSION);
-    bt_json_bool(w, "is_sleeping", false);
-    bt_json_bool(w, "endpoint_slots", false);
-    bt_json_bool(w, "endpoint_props", false);
-    bt_json_bool(w, "endpoint_metrics", true);
-    bt_json_bool(w, "endpoint_prefill", true);
-    bt_json_close(w, '}');
+    bt_serve_json_open(w, NULL, '{');
+    bt_serve_json_open(w, "default_generation_settings", '{');
+    bt_serve_json_natural(w, "n_ctx", e->n_ctx);
+    bt_serve_shape_settings(w, "params", &defaults, NULL);
+    bt_serve_json_close(w, '}');
+    bt_serve_json_natural(w, "total_slots", e->n_parallel);
+    bt_serve_json_string(w, "model_alias", s->alias);
+    bt_serve_json_string(w, "model_path", s->model_path);
+    bt_serve_json_string(w, "model_ftype", s->file_type ? s->file_type : "");
+    bt_serve_json_open(w, "modalities", '{');
+    bt_serve_json_bool(w, "vision", false);
+    bt_serve_json_bool(w, "audio", false);
+    bt_serve_json_bool(w, "video", false);
+    bt_serve_json_close(w, '}');
+    bt_serve_json_string(w, "chat_template", s->chat ? bt_text_chat_format_source(s->chat) : "");
+    bt_serve_json_string(w, "chat_format", s->chat ? bt_text_chat_format_name(s->chat) : NULL);
+    write_token_text(x, "bos_token", bt_text_tokenizer_bos(s->tokenizer), w);
+    write_token_text(x, "eos_token", bt_text_tokenizer_eos(s->tokenizer), w);
+    bt_serve_json_string(w, "build_info", "baton " BATON_VERSION);
+    bt_serve_json_bool(w, "is_sleeping", false);
+    bt_serve_json_bool(w, "endpoint_slots", false);
+    bt_serve_json_bool(w, "endpoint_props", false);
+    bt_serve_json_bool(w, "endpoint_metrics", true);
+    bt_serve_json_bool(w, "endpoint_prefill", true);
+    bt_serve_json_close(w, '}');
     return send_json(x, &a);
 }
 
@@ -151,64 +151,64 @@ static enum MHD_Result run_props(bt_exchange *x)
 static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writer *w)
 {
     bt_prefill_worker_status s;
-    if (!bt_prefill_worker_status_get(prefill, index, &s)) {
+    if (!bt_handoff_client_worker_status_get(prefill, index, &s)) {
         return;                              /* it has just left */
     }
-    bt_json_open(w, NULL, '{');
-    bt_json_string(w, "address", s.address);
-    bt_json_string(w, "state", bt_prefill_state_name(s.state));
-    bt_json_string(w, "reason", s.reason);
-    bt_json_string(w, "version", s.version);
-    bt_json_string(w, "numerics", s.numerics);
-    bt_json_number(w, "round_trip_ms", s.round_trip_ms);
-    bt_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
-    bt_json_number(w, "tokens_per_second", s.tokens_per_second);
-    bt_json_number(w, "step_ms", s.step_ms);
-    bt_json_number(w, "token_ms", s.token_ms);
-    bt_json_number(w, "key_ms", s.key_ms);
-    bt_json_number(w, "lead_ms", s.lead_ms);
-    bt_json_number(w, "tail_ms", s.tail_ms);
-    bt_json_number(w, "idle_seconds", s.idle_seconds);
-    bt_json_natural(w, "n_slots", s.n_slots);
-    bt_json_natural(w, "n_in_flight", s.n_in_flight);
-    bt_json_natural(w, "n_waiting", s.n_waiting);
-    bt_json_natural(w, "tokens_in_flight", s.tokens_in_flight);
-    bt_json_natural(w, "peer_prompts", s.peer_prompts);
-    bt_json_natural(w, "peer_tokens", s.peer_tokens);
-    bt_json_natural(w, "n_connects", s.n_connects);
-    bt_json_natural(w, "n_lost", s.n_lost);
-    bt_json_natural(w, "n_prompts", s.n_prompts);
-    bt_json_natural(w, "n_tokens", s.n_tokens);
-    bt_json_natural(w, "n_bytes", s.n_bytes);
-    bt_json_natural(w, "n_partial_tokens", s.n_partial_tokens);
-    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_json_natural(w, "n_late_frames", s.n_late_frames);
-    bt_json_natural(w, "n_corrupt", s.n_corrupt);
-    bt_json_close(w, '}');
+    bt_serve_json_open(w, NULL, '{');
+    bt_serve_json_string(w, "address", s.address);
+    bt_serve_json_string(w, "state", bt_handoff_client_state_name(s.state));
+    bt_serve_json_string(w, "reason", s.reason);
+    bt_serve_json_string(w, "version", s.version);
+    bt_serve_json_string(w, "numerics", s.numerics);
+    bt_serve_json_number(w, "round_trip_ms", s.round_trip_ms);
+    bt_serve_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
+    bt_serve_json_number(w, "tokens_per_second", s.tokens_per_second);
+    bt_serve_json_number(w, "step_ms", s.step_ms);
+    bt_serve_json_number(w, "token_ms", s.token_ms);
+    bt_serve_json_number(w, "key_ms", s.key_ms);
+    bt_serve_json_number(w, "lead_ms", s.lead_ms);
+    bt_serve_json_number(w, "tail_ms", s.tail_ms);
+    bt_serve_json_number(w, "idle_seconds", s.idle_seconds);
+    bt_serve_json_natural(w, "n_slots", s.n_slots);
+    bt_serve_json_natural(w, "n_in_flight", s.n_in_flight);
+    bt_serve_json_natural(w, "n_waiting", s.n_waiting);
+    bt_serve_json_natural(w, "tokens_in_flight", s.tokens_in_flight);
+    bt_serve_json_natural(w, "peer_prompts", s.peer_prompts);
+    bt_serve_json_natural(w, "peer_tokens", s.peer_tokens);
+    bt_serve_json_natural(w, "n_connects", s.n_connects);
+    bt_serve_json_natural(w, "n_lost", s.n_lost);
+    bt_serve_json_natural(w, "n_prompts", s.n_prompts);
+    bt_serve_json_natural(w, "n_tokens", s.n_tokens);
+    bt_serve_json_natural(w, "n_bytes", s.n_bytes);
+    bt_serve_json_natural(w, "n_partial_tokens", s.n_partial_tokens);
+    bt_serve_json_natural(w, "n_fallbacks", s.n_fallbacks);
+    bt_serve_json_natural(w, "n_cancelled", s.n_cancelled);
+    bt_serve_json_natural(w, "n_late_frames", s.n_late_frames);
+    bt_serve_json_natural(w, "n_corrupt", s.n_corrupt);
+    bt_serve_json_close(w, '}');
 }
 
 static void write_decisions(const bt_prefill *prefill, bt_json_writer *w)
 {
     bt_prefill_decision list[BT_PREFILL_DECISIONS_MAX];
-    const uint32_t n = prefill ? bt_prefill_decisions_get(prefill, list) : 0;
-    bt_json_open(w, "decisions", '[');
+    const uint32_t n = prefill ? bt_handoff_client_decisions_get(prefill, list) : 0;
+    bt_serve_json_open(w, "decisions", '[');
     for (uint32_t i = 0; i < n; i++) {
         const bt_prefill_decision *d = &list[i];
-        bt_json_open(w, NULL, '{');
-        bt_json_number(w, "age_seconds", d->age_seconds);
-        bt_json_natural(w, "position_first", d->position_first);
-        bt_json_natural(w, "n_tokens", d->n_tokens);
-        bt_json_string(w, "worker", d->worker[0] ? d->worker : NULL);
-        bt_json_string(w, "reason", d->reason);
-        bt_json_number(w, "local_ms", d->local_ms);
-        bt_json_number(w, "remote_ms", d->remote_ms);
-        bt_json_bool(w, "probe", d->probe);
-        bt_json_string(w, "outcome", bt_prefill_outcome_name(d->outcome));
-        bt_json_number(w, "took_ms", d->took_ms);
-        bt_json_close(w, '}');
+        bt_serve_json_open(w, NULL, '{');
+        bt_serve_json_number(w, "age_seconds", d->age_seconds);
+        bt_serve_json_natural(w, "position_first", d->position_first);
+        bt_serve_json_natural(w, "n_tokens", d->n_tokens);
+        bt_serve_json_string(w, "worker", d->worker[0] ? d->worker : NULL);
+        bt_serve_json_string(w, "reason", d->reason);
+        bt_serve_json_number(w, "local_ms", d->local_ms);
+        bt_serve_json_number(w, "remote_ms", d->remote_ms);
+        bt_serve_json_bool(w, "probe", d->probe);
+        bt_serve_json_string(w, "outcome", bt_handoff_client_outcome_name(d->outcome));
+        bt_serve_json_number(w, "took_ms", d->took_ms);
+        bt_serve_json_close(w, '}');
     }
-    bt_json_close(w, ']');
+    bt_serve_json_close(w, ']');
 }
 
 static enum MHD_Result run_prefill(bt_exchange *x)
@@ -216,39 +216,39 @@ static enum MHD_Result run_prefill(bt_exchange *x)
     bt_prefill_status s = { 0 };
     const bt_prefill *prefill = x->serving->prefill;
     if (prefill) {
-        bt_prefill_status_get(prefill, &s);
+        bt_handoff_client_status_get(prefill, &s);
     }
     json_answer a;
     begin_json(&a);
     bt_json_writer *w = &a.w;
-    bt_json_open(w, NULL, '{');
-    bt_json_natural(w, "n_workers", s.n_workers);
-    bt_json_natural(w, "n_ready", s.n_ready);
-    bt_json_natural(w, "min_tokens", s.min_tokens);
-    bt_json_bool(w, "min_tokens_auto", s.min_tokens_auto);
-    bt_json_natural(w, "n_prompts", s.n_prompts);
-    bt_json_natural(w, "n_tokens", s.n_tokens);
-    bt_json_natural(w, "n_bytes", s.n_bytes);
-    bt_json_natural(w, "n_local", s.n_local);
-    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_json_natural(w, "n_failed", s.n_failed);
-    bt_json_natural(w, "n_retries", s.n_retries);
-    bt_json_natural(w, "n_hedged", s.n_hedged);
-    bt_json_natural(w, "n_outrun", s.n_outrun);
-    bt_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_json_number(w, "exposed_seconds", s.exposed_seconds);
-    bt_json_number(w, "transfer_seconds", s.transfer_seconds);
-    bt_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
-    bt_json_number(w, "local_step_ms", s.local_step_ms);
-    bt_json_number(w, "local_token_ms", s.local_token_ms);
-    bt_json_number(w, "local_key_ms", s.local_key_ms);
-    bt_json_open(w, "workers", '[');
+    bt_serve_json_open(w, NULL, '{');
+    bt_serve_json_natural(w, "n_workers", s.n_workers);
+    bt_serve_json_natural(w, "n_ready", s.n_ready);
+    bt_serve_json_natural(w, "min_tokens", s.min_tokens);
+    bt_serve_json_bool(w, "min_tokens_auto", s.min_tokens_auto);
+    bt_serve_json_natural(w, "n_prompts", s.n_prompts);
+    bt_serve_json_natural(w, "n_tokens", s.n_tokens);
+    bt_serve_json_natural(w, "n_bytes", s.n_bytes);
+    bt_serve_json_natural(w, "n_local", s.n_local);
+    bt_serve_json_natural(w, "n_fallbacks", s.n_fallbacks);
+    bt_serve_json_natural(w, "n_failed", s.n_failed);
+    bt_serve_json_natural(w, "n_retries", s.n_retries);
+    bt_serve_json_natural(w, "n_hedged", s.n_hedged);
+    bt_serve_json_natural(w, "n_outrun", s.n_outrun);
+    bt_serve_json_natural(w, "n_cancelled", s.n_cancelled);
+    bt_serve_json_number(w, "exposed_seconds", s.exposed_seconds);
+    bt_serve_json_number(w, "transfer_seconds", s.transfer_seconds);
+    bt_serve_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
+    bt_serve_json_number(w, "local_step_ms", s.local_step_ms);
+    bt_serve_json_number(w, "local_token_ms", s.local_token_ms);
+    bt_serve_json_number(w, "local_key_ms", s.local_key_ms);
+    bt_serve_json_open(w, "workers", '[');
     for (uint32_t i = 0; i < s.n_workers; i++) {
         write_worker(prefill, i, w);
     }
-    bt_json_close(w, ']');
+    bt_serve_json_close(w, ']');
     write_decisions(prefill, w);
-    bt_json_close(w, '}');
+    bt_serve_json_close(w, '}');
     return send_json(x, &a);
 }
 
@@ -257,79 +257,80 @@ static enum MHD_Result run_prefill(bt_exchange *x)
 static void write_piece(const bt_tokenizer *tokenizer, uint32_t id, bt_json_writer *w)
 {
     size_t size;
-    const char *piece = bt_tokenizer_piece(tokenizer, id, true, &size);
-    bt_json_open(w, NULL, '{');
-    bt_json_natural(w, "id", id);
-    if (bt_json_utf8_valid(piece, size)) {
-        bt_json_text(w, "piece", piece, size);
+    const char *piece = bt_text_tokenizer_piece(tokenizer, id, true, &size);
+    bt_serve_json_open(w, NULL, '{');
+    bt_serve_json_natural(w, "id", id);
+    if (bt_serve_json_utf8_valid(piece, size)) {
+        bt_serve_json_text(w, "piece", piece, size);
     } else {
-        bt_json_open(w, "piece", '[');
+        bt_serve_json_open(w, "piece", '[');
         for (size_t i = 0; i < size; i++) {
-            bt_json_natural(w, NULL, (unsigned char)piece[i]);
+            bt_serve_json_natural(w, NULL, (unsigned char)piece[i]);
         }
-        bt_json_close(w, ']');
+        bt_serve_json_close(w, ']');
     }
-    bt_json_close(w, '}');
+    bt_serve_json_close(w, '}');
 }
 
 static enum MHD_Result run_tokenize(bt_exchange *x)
 {
     bt_problem problem = { 0 };
     bt_tokens tokens;
-    bt_tokens_init(&tokens);
-    json_t *root = bt_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
+    bt_text_tokens_init(&tokens);
+    json_t *root = bt_serve_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
     const bt_fields f = { .object = root, .prefix = "", .problem = &problem };
     bt_encode_options options = { .add_special = false, .parse_special = true };
     bool pieces = false;
-    bt_fields_bool(&f, "add_special", &options.add_special);
-    bt_fields_bool(&f, "parse_special", &options.parse_special);
-    bt_fields_bool(&f, "with_pieces", &pieces);
-    const json_t *content = bt_fields_find(&f, "content");
+    bt_serve_fields_bool(&f, "add_special", &options.add_special);
+    bt_serve_fields_bool(&f, "parse_special", &options.parse_special);
+    bt_serve_fields_bool(&f, "with_pieces", &pieces);
+    const json_t *content = bt_serve_fields_find(&f, "content");
     if (!content) {
-        bt_problem_set(&problem, 400, "content", "Field 'content' is missing");
-    } else if (bt_body_prompt_check(&f, "content", content)) {
-        bt_prompt_encode(x->serving, content, &options, "content", &tokens, &problem);
+        bt_serve_problem_set(&problem, 400, "content", "Field 'content' is missing");
+    } else if (bt_serve_body_prompt_check(&f, "content", content)) {
+        bt_serve_prompt_encode(x->serving, content, &options, "content", &tokens, &problem);
     }
     enum MHD_Result result;
-    if (bt_problem_is(&problem)) {
-        result = bt_exchange_fail(x, &problem);
+    if (bt_serve_problem_is(&problem)) {
+        result = bt_serve_exchange_fail(x, &problem);
     } else {
         json_answer a;
         begin_json(&a);
-        bt_json_open(&a.w, NULL, '{');
-        bt_json_open(&a.w, "tokens", '[');
+        bt_serve_json_open(&a.w, NULL, '{');
+        bt_serve_json_open(&a.w, "tokens", '[');
         for (size_t i = 0; i < tokens.count; i++) {
             if (pieces) {
                 write_piece(x->serving->tokenizer, tokens.ids[i], &a.w);
             } else {
-                bt_json_natural(&a.w, NULL, tokens.ids[i]);
+                bt_serve_json_natural(&a.w, NULL, tokens.ids[i]);
             }
         }
-        bt_json_close(&a.w, ']');
-        bt_json_close(&a.w, '}');
+        bt_serve_json_close(&a.w, ']');
+        bt_serve_json_close(&a.w, '}');
         result = send_json(x, &a);
     }
     json_decref(root);
-    bt_tokens_done(&tokens);
+    bt_text_tokens_done(&tokens);
     return result;
 }
 
 static void read_ids(const bt_exchange *x, const bt_fields *f, bt_tokens *to)
 {
-    const json_t *list = bt_fields_array(f, "tokens");
-    const uint32_t n_vocab = bt_tokenizer_count(x->serving->tokenizer);
+    const json_t *list = bt_serve_fields_array(f, "tokens");
+    const uint32_t n_vocab = bt_text_tokenizer_count(x->serving->tokenizer);
     if (!list) {
-        bt_problem_set(f->problem, 400, "tokens", "Field 'tokens' is missing");
+        bt_serve_problem_set(f->problem, 400, "tokens", "Field 'tokens' is missing");
     }
-    for (size_t i = 0; i < json_array_size(list) && !bt_problem_is(f->problem); i++) {
+    for (size_t i = 0; i < json_array_size(list) && !bt_serve_problem_is(f->problem); i++) {
         int64_t id = -1;
-        if (!bt_json_whole(json_array_get(list, i), &id) || id < 0 || id >= (int64_t)n_vocab) {
-            bt_problem_set(f->problem, 400, "tokens",
-                           "Field 'tokens[%zu]': a token id from 0 to %u is "
-                           "expected",
-                           i, n_vocab - 1);
-        } else if (bt_tokens_push(to, (uint32_t)id) != BT_OK) {
-            bt_problem_set_status(f->problem, BT_E_NOMEM, "");
+        if (!bt_serve_json_whole(json_array_get(list, i), &id) || id < 0 ||
+            id >= (int64_t)n_vocab) {
+            bt_serve_problem_set(f->problem, 400, "tokens",
+                                 "Field 'tokens[%zu]': a token id from 0 to %u is "
+                                 "expected",
+                                 i, n_vocab - 1);
+        } else if (bt_text_tokens_push(to, (uint32_t)id) != BT_OK) {
+            bt_serve_problem_set_status(f->problem, BT_E_NOMEM, "");
         }
     }
 }
@@ -338,22 +339,22 @@ static enum MHD_Result run_detokenize(bt_exchange *x)
 {
     bt_problem problem = { 0 };
     bt_tokens tokens;
-    bt_tokens_init(&tokens);
-    json_t *root = bt_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
+    bt_text_tokens_init(&tokens);
+    json_t *root = bt_serve_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
     const bt_fields f = { .object = root, .prefix = "", .problem = &problem };
     read_ids(x, &f, &tokens);
     enum MHD_Result result;
-    if (bt_problem_is(&problem)) {
-        result = bt_exchange_fail(x, &problem);
+    if (bt_serve_problem_is(&problem)) {
+        result = bt_serve_exchange_fail(x, &problem);
     } else {
         bt_buf text;
         json_answer a;
         bt_buf_init(&text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
-        bt_tokenizer_decode(x->serving->tokenizer, tokens.ids, tokens.count, true, &text);
+        bt_text_tokenizer_decode(x->serving->tokenizer, tokens.ids, tokens.count, true, &text);
         begin_json(&a);
-        bt_json_open(&a.w, NULL, '{');
-        bt_json_text(&a.w, "content", bt_buf_text(&text), text.size);
-        bt_json_close(&a.w, '}');
+        bt_serve_json_open(&a.w, NULL, '{');
+        bt_serve_json_text(&a.w, "content", bt_buf_text(&text), text.size);
+        bt_serve_json_close(&a.w, '}');
         if (bt_buf_status(&text) != BT_OK) {
             a.out.status = bt_buf_status(&text);
         }
@@ -361,7 +362,7 @@ static enum MHD_Result run_detokenize(bt_exchange *x)
         result = send_json(x, &a);
     }
     json_decref(root);
-    bt_tokens_done(&tokens);
+    bt_text_tokens_done(&tokens);
     return result;
 }
 
@@ -370,46 +371,49 @@ static enum MHD_Result run_apply_template(bt_exchange *x)
     bt_problem problem = { 0 };
     bt_body body;
     bt_chat_prompt prompt;
-    bt_body_init(&body);
-    bt_chat_prompt_init(&prompt);
+    bt_serve_body_init(&body);
+    bt_text_chat_prompt_init(&prompt);
     body.shape = BT_SHAPE_CHAT;
-    body.root = bt_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
+    body.root = bt_serve_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
     const bt_fields f = { .object = body.root, .prefix = "", .problem = &problem };
     enum MHD_Result result;
-    if (bt_body_read_messages(&body, &f) &&
-        bt_prompt_render(x->serving, &body, &prompt, &problem)) {
+    if (bt_serve_body_read_messages(&body, &f) &&
+        bt_serve_prompt_render(x->serving, &body, &prompt, &problem)) {
         json_answer a;
         begin_json(&a);
-        bt_json_open(&a.w, NULL, '{');
-        bt_json_text(&a.w, "prompt", bt_buf_text(&prompt.text), prompt.text.size);
-        bt_json_close(&a.w, '}');
+        bt_serve_json_open(&a.w, NULL, '{');
+        bt_serve_json_text(&a.w, "prompt", bt_buf_text(&prompt.text), prompt.text.size);
+        bt_serve_json_close(&a.w, '}');
         result = send_json(x, &a);
     } else {
-        result = bt_exchange_fail(x, &problem);
+        result = bt_serve_exchange_fail(x, &problem);
     }
-    bt_chat_prompt_done(&prompt);
-    bt_body_done(&body);
+    bt_text_chat_prompt_done(&prompt);
+    bt_serve_body_done(&body);
     return result;
 }
 
 /* ---- completions, the page, the table ---- */
 
-static enum MHD_Result run_chat(bt_exchange *x) { return bt_complete_run(x, BT_SHAPE_CHAT); }
-static enum MHD_Result run_text(bt_exchange *x) { return bt_complete_run(x, BT_SHAPE_TEXT); }
-static enum MHD_Result run_native(bt_exchange *x) { return bt_complete_run(x, BT_SHAPE_NATIVE); }
+static enum MHD_Result run_chat(bt_exchange *x) { return bt_serve_complete_run(x, BT_SHAPE_CHAT); }
+static enum MHD_Result run_text(bt_exchange *x) { return bt_serve_complete_run(x, BT_SHAPE_TEXT); }
+static enum MHD_Result run_native(bt_exchange *x)
+{
+    return bt_serve_complete_run(x, BT_SHAPE_NATIVE);
+}
 
 static enum MHD_Result run_page(bt_exchange *x)
 {
-    for (size_t i = 0; i < bt_page_count && !x->server->o.no_ui; i++) {
-        const bt_page_file *file = &bt_page_files[i];
+    for (size_t i = 0; i < bt_serve_page_count && !x->server->o.no_ui; i++) {
+        const bt_page_file *file = &bt_serve_page_files[i];
         if (strcmp(x->path + 1, file->name) == 0 ||
             (x->path[1] == '\0' && strcmp(file->name, "index.html") == 0)) {
-            return bt_exchange_file(x, file->type, file->bytes, file->size, file->tag);
+            return bt_serve_exchange_file(x, file->type, file->bytes, file->size, file->tag);
         }
     }
     bt_problem problem = { 0 };
-    bt_problem_set(&problem, 404, NULL, "there is nothing at %.200s", x->path);
-    return bt_exchange_fail(x, &problem);
+    bt_serve_problem_set(&problem, 404, NULL, "there is nothing at %.200s", x->path);
+    return bt_serve_exchange_fail(x, &problem);
 }
 
 static const bt_route routes[] = {
@@ -440,7 +444,7 @@ static const bt_route routes[] = {
 
 static const bt_route page_route = { "/", "GET", true, true, run_page };
 
-const bt_route *bt_routes_find(const char *path, const char **ret_rest)
+const bt_route *bt_serve_routes_find(const char *path, const char **ret_rest)
 {
     *ret_rest = "";
     for (size_t i = 0; i < BT_LEN(routes); i++) {
@@ -455,8 +459,8 @@ const bt_route *bt_routes_find(const char *path, const char **ret_rest)
     if (strcmp(path, "/") == 0) {
         return &page_route;
     }
-    for (size_t i = 0; path[0] == '/' && i < bt_page_count; i++) {
-        if (strcmp(path + 1, bt_page_files[i].name) == 0) {
+    for (size_t i = 0; path[0] == '/' && i < bt_serve_page_count; i++) {
+        if (strcmp(path + 1, bt_serve_page_files[i].name) == 0) {
             return &page_route;
         }
     }

@@ -19,7 +19,7 @@ struct bt_run {
     bt_choice     *choices;
 };
 
-bool bt_socket_is_gone(int fd)
+bool bt_serve_socket_is_gone(int fd)
 {
     char byte;
     if (fd < 0) {
@@ -42,7 +42,7 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
 {
     const bt_body *b = r->o.body;
     const bt_tokens *tokens = &r->o.prompts->tokens[c->prompt];
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     o.tokens = tokens->ids;
     o.n_tokens = (uint32_t)tokens->count;
     o.borders = r->o.prompts->borders;
@@ -89,12 +89,12 @@ static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
         status = bt_engine_submit(r->o.serving->engine, &o, &c->request, &err);
     }
     if (status == BT_OK) {
-        c->seed = bt_request_seed(c->request);
+        c->seed = bt_engine_request_seed(c->request);
     } else if (status == BT_E_CONTEXT) {
-        bt_problem_set_context(problem, o.n_tokens,
-                               bt_engine_options_of(r->o.serving->engine)->n_ctx);
+        bt_serve_problem_set_context(problem, o.n_tokens,
+                                     bt_engine_options_of(r->o.serving->engine)->n_ctx);
     } else {
-        bt_problem_set_status(problem, status, err.text);
+        bt_serve_problem_set_status(problem, status, err.text);
         if (status == BT_E_FULL) {
             problem->retry_after_s =
                     bt_serve_metrics_retry_after(r->o.metrics, r->o.serving->engine);
@@ -109,7 +109,7 @@ static void end_choice(bt_run *r, bt_choice *c)
     c->ended = true;
     r->n_ended++;
     if (c->request) {
-        bt_request_stats_get(c->request, &c->stats);
+        bt_engine_request_stats_get(c->request, &c->stats);
         bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->gaps, c->finish, r->client_gone);
     }
 }
@@ -154,10 +154,10 @@ static void init_choice(bt_run *r, uint32_t index)
     c->prompt = index / r->o.body->n;
     c->stop_index = -1;
     bt_buf_init(&c->text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
-    bt_tokens_init(&c->tokens);
+    bt_text_tokens_init(&c->tokens);
 }
 
-bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
+bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem)
 {
     bt_run *r = bt_alloc_zero(BT_MEM_serve, 1, sizeof *r);
     const uint32_t n = o->prompts->n * o->body->n;
@@ -165,7 +165,7 @@ bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
     if (!r || !choices) {
         bt_free(r);
         bt_free(choices);
-        bt_problem_set_status(problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
         return NULL;
     }
     r->o = *o;
@@ -179,16 +179,17 @@ bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
     for (uint32_t i = 0; i < o->prompts->n; i++) {
         const uint32_t n_ctx = bt_engine_options_of(o->serving->engine)->n_ctx;
         if (o->prompts->tokens[i].count + 1 > n_ctx) {
-            bt_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx);
+            bt_serve_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx);
         }
     }
     if (o->body->where == BT_WHERE_REMOTE && o->body->policy == BT_POLICY_FAIL &&
         !o->serving->prefill) {
-        bt_problem_set(problem, 400, "prefill.where", "Field 'prefill.where': this server has no "
-                       "prefill workers, and policy 'fail' forbids to prefill here");
+        bt_serve_problem_set(problem, 400, "prefill.where",
+                             "Field 'prefill.where': this server has no "
+                             "prefill workers, and policy 'fail' forbids to prefill here");
     }
-    if (bt_problem_is(problem) || submit(r, &choices[0], problem) != BT_OK) {
-        bt_run_close(r);
+    if (bt_serve_problem_is(problem) || submit(r, &choices[0], problem) != BT_OK) {
+        bt_serve_run_close(r);
         return NULL;
     }
     return r;
@@ -196,9 +197,9 @@ bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem)
 
 static void free_choice(bt_choice *c)
 {
-    bt_request_release(c->request);
+    bt_engine_request_release(c->request);
     bt_buf_done(&c->text);
-    bt_tokens_done(&c->tokens);
+    bt_text_tokens_done(&c->tokens);
     bt_free(c->logprobs);
     bt_free(c->tops);
 }
@@ -208,7 +209,7 @@ static void cancel_all(bt_run *r)
     for (uint32_t i = 0; i < r->n; i++) {
         bt_choice *c = &r->choices[i];
         if (is_running(c)) {
-            bt_request_cancel(c->request);
+            bt_engine_request_cancel(c->request);
         }
         if (!c->ended) {
             c->finish = BT_FINISH_CANCELLED;
@@ -217,7 +218,7 @@ static void cancel_all(bt_run *r)
     }
 }
 
-void bt_run_close(bt_run *r)
+void bt_serve_run_close(bt_run *r)
 {
     if (!r) {
         return;
@@ -259,7 +260,7 @@ static void keep_logprobs(bt_choice *c, const bt_event *e)
     c->logprobs = logprobs;
     c->tops = tops;
     if (!ok) {
-        bt_problem_set_status(&c->problem, BT_E_NOMEM, "");
+        bt_serve_problem_set_status(&c->problem, BT_E_NOMEM, "");
         return;
     }
     c->logprobs[c->n_logprobs++] = (bt_choice_logprob){ .id = e->token, .logprob = e->logprob,
@@ -275,8 +276,8 @@ static void keep(bt_run *r, bt_choice *c, const bt_event *e)
     if (e->kind != BT_EVENT_TOKEN) {
         return;
     }
-    if (bt_tokens_push(&c->tokens, e->token) != BT_OK) {
-        bt_problem_set_status(&c->problem, BT_E_NOMEM, "");
+    if (bt_text_tokens_push(&c->tokens, e->token) != BT_OK) {
+        bt_serve_problem_set_status(&c->problem, BT_E_NOMEM, "");
     }
     if (r->o.body->want_logprobs) {
         keep_logprobs(c, e);
@@ -288,13 +289,13 @@ static void note_end(bt_run *r, bt_choice *c, const bt_event *e)
     c->finish = e->finish;
     c->stop_index = e->stop_index;
     if (e->finish == BT_FINISH_ERROR && e->status == BT_E_CONTEXT) {
-        bt_problem_set_prefill_too_long(&c->problem, e->message);
+        bt_serve_problem_set_prefill_too_long(&c->problem, e->message);
     } else if (e->finish == BT_FINISH_ERROR) {
-        bt_problem_set_status(&c->problem, e->status, e->message);
+        bt_serve_problem_set_status(&c->problem, e->status, e->message);
     } else if (e->finish == BT_FINISH_CANCELLED) {
-        bt_problem_set_status(&c->problem, BT_E_CLOSED, "the server is shutting down");
+        bt_serve_problem_set_status(&c->problem, BT_E_CLOSED, "the server is shutting down");
     } else if (bt_buf_status(&c->text) != BT_OK) {
-        bt_problem_set_status(&c->problem, bt_buf_status(&c->text), "");
+        bt_serve_problem_set_status(&c->problem, bt_buf_status(&c->text), "");
     }
     end_choice(r, c);
 }
@@ -312,7 +313,7 @@ static void note_token(bt_run *r, bt_choice *c, const bt_event *e)
 {
     const double now = bt_clock_ms();
     if (c->has_token) {
-        bt_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
+        bt_serve_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
     }
     if (c->n_tokens++ == 0) {
         c->first_token_ms = now;
@@ -320,7 +321,7 @@ static void note_token(bt_run *r, bt_choice *c, const bt_event *e)
     c->last_token_ms = now;
     c->has_token = true;
     size_t size;
-    const char *piece = bt_tokenizer_piece(r->o.serving->tokenizer, e->token, true, &size);
+    const char *piece = bt_text_tokenizer_piece(r->o.serving->tokenizer, e->token, true, &size);
     c->token_offset = c->next_offset;
     c->next_offset += count_characters(piece, size);
 }
@@ -356,7 +357,7 @@ static bt_status look_around(bt_run *r)
         cancel_all(r);
         return BT_E_CLOSED;
     }
-    if (bt_socket_is_gone(r->o.fd)) {
+    if (bt_serve_socket_is_gone(r->o.fd)) {
         r->client_gone = true;
         cancel_all(r);
         return BT_E_CANCELLED;
@@ -382,13 +383,14 @@ static void release_ended(bt_run *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->choices[i].ended) {
-            bt_request_release(r->choices[i].request);
+            bt_engine_request_release(r->choices[i].request);
             r->choices[i].request = NULL;
         }
     }
 }
 
-bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice, bt_event *ret_event)
+bt_status bt_serve_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice,
+                            bt_event *ret_event)
 {
     const double deadline = bt_clock_ms() + timeout_ms;
     for (;;) {
@@ -403,15 +405,18 @@ bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice, bt
         const double left = deadline - bt_clock_ms();
         const uint32_t slice = n_running > 1 ? ROUND_MS : LOOK_MS;
         r->turn = c->index;
-        const bt_status status = bt_request_wait(c->request,
-                left <= 0 ? 0 : left < slice ? (uint32_t)left + 1 : slice, ret_event);
+        const bt_status status = bt_engine_request_wait(c->request,
+                                                        left <= 0      ? 0
+                                                        : left < slice ? (uint32_t)left + 1
+                                                                       : slice,
+                                                        ret_event);
         if (status == BT_OK) {
             note(r, c, ret_event);
             *ret_choice = c;
             return BT_OK;
         }
         if (status != BT_E_AGAIN) {
-            bt_problem_set_status(&c->problem, status, "");
+            bt_serve_problem_set_status(&c->problem, status, "");
             c->finish = BT_FINISH_ERROR;
             end_choice(r, c);
         }
@@ -421,17 +426,17 @@ bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice, bt
     }
 }
 
-bool bt_run_ended(const bt_run *r) { return r->n_ended == r->n; }
+bool bt_serve_run_ended(const bt_run *r) { return r->n_ended == r->n; }
 
-uint32_t bt_run_count(const bt_run *r) { return r->n; }
+uint32_t bt_serve_run_count(const bt_run *r) { return r->n; }
 
-bt_request_stats bt_choice_stats(const bt_choice *c)
+bt_request_stats bt_serve_choice_stats(const bt_choice *c)
 {
     if (c->ended || !c->request) {
         return c->stats;
     }
     bt_request_stats s;
-    bt_request_stats_get(c->request, &s);
+    bt_engine_request_stats_get(c->request, &s);
     if (c->n_tokens > 0 && s.n_predicted == 0) {
         s.n_predicted = c->n_tokens;
         s.prompt_ms = c->first_token_ms - c->begun_ms;
@@ -440,6 +445,6 @@ bt_request_stats bt_choice_stats(const bt_choice *c)
     return s;
 }
 
-bt_choice *bt_run_choice(bt_run *r, uint32_t index) { return &r->choices[index]; }
+bt_choice *bt_serve_run_choice(bt_run *r, uint32_t index) { return &r->choices[index]; }
 
-const bt_run_options *bt_run_options_of(const bt_run *r) { return &r->o; }
+const bt_run_options *bt_serve_run_options_of(const bt_run *r) { return &r->o; }

@@ -36,7 +36,7 @@ typedef struct {
     bt_finish     finish;
     int           stop_index;
     bt_problem    problem;             /* why it ended without an answer */
-    bt_request_stats stats;            /* after END; before it: bt_choice_stats */
+    bt_request_stats stats;            /* after END; before it: bt_serve_choice_stats */
     uint32_t      seed;
     uint32_t      n_tokens;            /* seen so far */
     double        begun_ms, first_token_ms, last_token_ms;
@@ -65,21 +65,21 @@ typedef struct {
 } bt_run_options;
 
 /* NULL and a problem. */
-bt_run *bt_run_open(const bt_run_options *o, bt_problem *problem);
-void bt_run_close(bt_run *r);                              /* NULL is fine */
+bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem);
+void bt_serve_run_close(bt_run *r);                              /* NULL is fine */
 
 /* Waits for the next event of any choice. BT_E_AGAIN after timeout_ms; BT_E_CANCELLED: the client
  * is gone (noticed within 100 ms; everything is cancelled); BT_E_CLOSED: the server stops. */
-BT_MUST_CHECK bt_status bt_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice,
-                                    bt_event *ret_event);
-bool       bt_run_ended(const bt_run *r);                  /* all choices have */
-uint32_t   bt_run_count(const bt_run *r);
-bt_choice *bt_run_choice(bt_run *r, uint32_t index);
-const bt_run_options *bt_run_options_of(const bt_run *r);
+BT_MUST_CHECK bt_status bt_serve_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice,
+                                          bt_event *ret_event);
+bool       bt_serve_run_ended(const bt_run *r);                  /* all choices have */
+uint32_t   bt_serve_run_count(const bt_run *r);
+bt_choice *bt_serve_run_choice(bt_run *r, uint32_t index);
+const bt_run_options *bt_serve_run_options_of(const bt_run *r);
 /* What is known so far. */
-bt_request_stats bt_choice_stats(const bt_choice *c);
+bt_request_stats bt_serve_choice_stats(const bt_choice *c);
 
 /* Whether the peer has closed its sending side. */
-bool bt_socket_is_gone(int fd);
+bool bt_serve_socket_is_gone(int fd);
 
 #endif

@@ -23,11 +23,11 @@ enum {
     STACK_BYTES = 1 << 20            /* the deepest path is the JSON parser at BT_JSON_DEPTH_MAX */
 };
 
-bt_server_options bt_server_defaults(void)
+bt_server_options bt_serve_defaults(void)
 {
     return (bt_server_options){
         .host = "127.0.0.1", .port = 8080, .n_connections = CONNECTIONS_DEFAULT,
-        .timeout_s = TIMEOUT_DEFAULT_S, .ping_interval_s = 30, .sampling = bt_sampler_defaults(),
+        .timeout_s = TIMEOUT_DEFAULT_S, .ping_interval_s = 30, .sampling = bt_sample_defaults(),
         .n_predict = -1, .policy = BT_POLICY_FALLBACK,
     };
 }
@@ -139,10 +139,10 @@ static bt_status copy_options(bt_server *s, const bt_server_options *o, bt_error
         return bt_fail(err, BT_E_NOMEM, "no memory for the server");
     }
     if (o->api_keys) {
-        BT_TRY(bt_access_keys_add_list(&s->keys, o->api_keys, err));
+        BT_TRY(bt_serve_access_keys_add_list(&s->keys, o->api_keys, err));
     }
     if (o->api_key_file) {
-        BT_TRY(bt_access_keys_add_file(&s->keys, o->api_key_file, err));
+        BT_TRY(bt_serve_access_keys_add_file(&s->keys, o->api_key_file, err));
     }
     return BT_OK;
 }
@@ -168,32 +168,32 @@ static bt_status start_daemon(bt_server *s, bt_error *err)
     const unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                            MHD_USE_ITC | MHD_USE_ERROR_LOG;
     s->daemon = MHD_start_daemon(
-            flags, 0, NULL, NULL, bt_http_access, s,
+            flags, 0, NULL, NULL, bt_serve_http_access, s,
             MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL,
             MHD_OPTION_LISTEN_SOCKET, s->listener,
             MHD_OPTION_CONNECTION_LIMIT, s->o.n_connections,
             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
-            MHD_OPTION_NOTIFY_COMPLETED, bt_http_completed, s,
-            MHD_OPTION_NOTIFY_CONNECTION, bt_http_connection, s,
+            MHD_OPTION_NOTIFY_COMPLETED, bt_serve_http_completed, s,
+            MHD_OPTION_NOTIFY_CONNECTION, bt_serve_http_connection, s,
             MHD_OPTION_END);
     if (!s->daemon) {
         return bt_fail(err, BT_E_IO, "the HTTP library did not start: %s", strerror(errno));
     }
-    if (pthread_create(&s->watcher, NULL, bt_http_watch, s) != 0) {
+    if (pthread_create(&s->watcher, NULL, bt_serve_http_watch, s) != 0) {
         return bt_fail(err, BT_E_NOMEM, "no thread for the HTTP watcher");
     }
     s->watcher_runs = true;
     return BT_OK;
 }
 
-bt_status bt_server_start(const bt_server_options *o, bt_server **ret_server, bt_error *err)
+bt_status bt_serve_start(const bt_server_options *o, bt_server **ret_server, bt_error *err)
 {
     bt_server *s = bt_alloc_zero(BT_MEM_serve, 1, sizeof *s);
     if (!s) {
         return bt_fail(err, BT_E_NOMEM, "no memory for the server");
     }
-    bt_json_setup();
+    bt_serve_json_setup();
     /* A client that left must not end the process. */
     signal(SIGPIPE, SIG_IGN);
     s->listener = -1;
@@ -209,18 +209,18 @@ bt_status bt_server_start(const bt_server_options *o, bt_server **ret_server, bt
         status = start_daemon(s, err);
     }
     if (status != BT_OK) {
-        bt_server_destroy(s);
+        bt_serve_destroy(s);
         return status;
     }
     *ret_server = s;
     return BT_OK;
 }
 
-const char *bt_server_address(const bt_server *s) { return s->address; }
+const char *bt_serve_address(const bt_server *s) { return s->address; }
 
-uint32_t bt_server_port(const bt_server *s) { return s->port; }
+uint32_t bt_serve_port(const bt_server *s) { return s->port; }
 
-void bt_server_set_ready(bt_server *s, const bt_serving *serving)
+void bt_serve_set_ready(bt_server *s, const bt_serving *serving)
 {
     s->serving = *serving;
     atomic_store_explicit(&s->ready, true, memory_order_release);
@@ -251,12 +251,12 @@ static void wait_for_work(bt_server *s, uint32_t grace_ms)
     }
 }
 
-void bt_server_hurry(bt_server *s)
+void bt_serve_hurry(bt_server *s)
 {
     atomic_store(&s->cancelling, true);
 }
 
-void bt_server_stop(bt_server *s, uint32_t grace_ms)
+void bt_serve_stop(bt_server *s, uint32_t grace_ms)
 {
     if (!s->daemon) {
         return;
@@ -277,12 +277,12 @@ void bt_server_stop(bt_server *s, uint32_t grace_ms)
     stop_watcher(s);
 }
 
-void bt_server_destroy(bt_server *s)
+void bt_serve_destroy(bt_server *s)
 {
     if (!s) {
         return;
     }
-    bt_server_stop(s, 0);
+    bt_serve_stop(s, 0);
     stop_watcher(s);
     if (s->listener >= 0) {
         close(s->listener);
@@ -290,7 +290,7 @@ void bt_server_destroy(bt_server *s)
     bt_serve_metrics_done(&s->metrics);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
-    bt_access_keys_done(&s->keys);
+    bt_serve_access_keys_done(&s->keys);
     bt_free((void *)(uintptr_t)s->o.host);
     bt_free((void *)(uintptr_t)s->o.cors_origins);
     bt_free(s);

@@ -46,19 +46,19 @@ typedef struct {
     const char             *file_type;     /* "Q4_K_M"; "" if not known */
 } bt_serving;
 
-bt_server_options bt_server_defaults(void);
-BT_MUST_CHECK bt_status bt_server_start(const bt_server_options *o, bt_server **ret_server,
-                                        bt_error *err);
+bt_server_options bt_serve_defaults(void);
+BT_MUST_CHECK bt_status bt_serve_start(const bt_server_options *o, bt_server **ret_server,
+                                       bt_error *err);
 /* "127.0.0.1:8080", "[::1]:8080": with the real port. Until destroy. */
-const char *bt_server_address(const bt_server *s);
-uint32_t    bt_server_port(const bt_server *s);
+const char *bt_serve_address(const bt_server *s);
+uint32_t    bt_serve_port(const bt_server *s);
 /* The struct is copied, what it points to is borrowed. */
-void bt_server_set_ready(bt_server *s, const bt_serving *serving);
+void bt_serve_set_ready(bt_server *s, const bt_serving *serving);
 /* Takes no new connections or requests, gives those in work `grace_ms` to finish, cancels the
  * rest, and returns when no thread is left. May be called twice. */
-void bt_server_stop(bt_server *s, uint32_t grace_ms);
+void bt_serve_stop(bt_server *s, uint32_t grace_ms);
 /* While another thread is in stop: no more grace. Any thread. */
-void bt_server_hurry(bt_server *s);
-void bt_server_destroy(bt_server *s);                      /* NULL is fine; stops first */
+void bt_serve_hurry(bt_server *s);
+void bt_serve_destroy(bt_server *s);                      /* NULL is fine; stops first */
 
 #endif

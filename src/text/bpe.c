@@ -81,7 +81,7 @@ static bt_status grow_extras(extras *x)
 /* The symbol of a text, made if it is new. */
 static bt_status symbol_of(extras *x, const char *text, size_t size, uint32_t *ret_symbol)
 {
-    const uint32_t id = bt_vocab_find(x->vocab, text, size);
+    const uint32_t id = bt_text_vocab_find(x->vocab, text, size);
     if (id != NONE) {
         *ret_symbol = id;
         return BT_OK;
@@ -202,11 +202,11 @@ static bt_status load_bytes(bt_bpe *b, extras *x, bt_error *err)
     uint32_t n_missing = 0;
     for (uint32_t byte = 0; byte < 256; byte++) {
         char text[BT_UTF8_MAX];
-        const size_t size = bt_utf8_put(bt_vocab_code_of_byte((uint8_t)byte), text);
+        const size_t size = bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)byte), text);
         if (symbol_of(x, text, size, &b->byte_symbol[byte]) != BT_OK) {
             return bt_fail(err, BT_E_NOMEM, "no memory for the bytes of a vocabulary");
         }
-        b->byte_token[byte] = bt_vocab_find(b->vocab, text, size);
+        b->byte_token[byte] = bt_text_vocab_find(b->vocab, text, size);
         n_missing += b->byte_token[byte] == NONE;
     }
     if (n_missing > 0) {
@@ -215,7 +215,8 @@ static bt_status load_bytes(bt_bpe *b, extras *x, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe, bt_error *err)
+bt_status bt_text_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe,
+                             bt_error *err)
 {
     bt_bpe *b = bt_alloc_zero(BT_MEM_text, 1, sizeof *b);
     if (!b) {
@@ -224,7 +225,7 @@ bt_status bt_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe
     b->vocab = v;
     extras x = { .vocab = v };
     bt_buf_init(&x.text, BT_MEM_text, UINT32_MAX / 2);
-    bt_status status = bt_splitter_create(v->pre->list, &b->splitter, err);
+    bt_status status = bt_text_splitter_create(v->pre->list, &b->splitter, err);
     if (status == BT_OK) {
         status = load_merges(file, b, &x, err);
     }
@@ -233,24 +234,24 @@ bt_status bt_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe
     }
     extras_done(&x);
     if (status != BT_OK) {
-        bt_bpe_destroy(b);
+        bt_text_bpe_destroy(b);
         return status;
     }
     *ret_bpe = b;
     return BT_OK;
 }
 
-void bt_bpe_destroy(bt_bpe *b)
+void bt_text_bpe_destroy(bt_bpe *b)
 {
     if (b) {
-        bt_splitter_destroy(b->splitter);
+        bt_text_splitter_destroy(b->splitter);
         bt_free(b->merges);
         bt_free(b->slots);
         bt_free(b);
     }
 }
 
-void bt_bpe_digest(const bt_bpe *b, bt_digester *to)
+void bt_text_bpe_digest(const bt_bpe *b, bt_digester *to)
 {
     for (uint32_t rank = 0; rank < b->n_merges; rank++) {
         uint8_t bytes[12];
@@ -281,29 +282,31 @@ static uint32_t whole_piece(const bt_bpe *b, const char *piece, size_t size, bt_
     bt_buf_clear(scratch);
     for (size_t i = 0; i < size; i++) {
         char text[BT_UTF8_MAX];
-        bt_buf_put(scratch, text, bt_utf8_put(bt_vocab_code_of_byte((uint8_t)piece[i]), text));
+        bt_buf_put(scratch, text,
+                   bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)piece[i]), text));
     }
-    return bt_buf_status(scratch) == BT_OK ? bt_vocab_find(b->vocab, scratch->data, scratch->size)
-                                           : NONE;
+    return bt_buf_status(scratch) == BT_OK
+                   ? bt_text_vocab_find(b->vocab, scratch->data, scratch->size)
+                   : NONE;
 }
 
 static bt_status encode_piece(const bt_bpe *b, const char *piece, uint32_t size, bt_merger *m,
                               bt_tokens *to)
 {
-    bt_merger_begin(m);
+    bt_text_merger_begin(m);
     for (uint32_t i = 0; i < size; i++) {
-        BT_TRY(bt_merger_add(m, i, b->byte_symbol[(uint8_t)piece[i]]));
+        BT_TRY(bt_text_merger_add(m, i, b->byte_symbol[(uint8_t)piece[i]]));
     }
-    BT_TRY(bt_merger_run(m, size, look, b));
+    BT_TRY(bt_text_merger_run(m, size, look, b));
     for (uint32_t n = 0; n != BT_MERGE_NONE; n = m->nodes[n].next) {
         if (m->nodes[n].symbol < b->vocab->count) {
-            BT_TRY(bt_tokens_push(to, m->nodes[n].symbol));
+            BT_TRY(bt_text_tokens_push(to, m->nodes[n].symbol));
             continue;
         }
         /* No such token: its bytes, as far as they have tokens. */
-        for (uint32_t i = m->nodes[n].begin; i < bt_merger_end(m, n, size); i++) {
+        for (uint32_t i = m->nodes[n].begin; i < bt_text_merger_end(m, n, size); i++) {
             const uint32_t id = b->byte_token[(uint8_t)piece[i]];
-            BT_TRY(id == NONE ? BT_OK : bt_tokens_push(to, id));
+            BT_TRY(id == NONE ? BT_OK : bt_text_tokens_push(to, id));
         }
     }
     return BT_OK;
@@ -315,7 +318,7 @@ static bt_status encode_valid(const bt_bpe *b, const char *text, size_t size, bt
     bt_split_pieces pieces = { 0 };
     bt_buf scratch;
     bt_buf_init(&scratch, BT_MEM_text, 2 * (size_t)BT_TOKEN_BYTES_MAX);
-    bt_status status = bt_splitter_run(b->splitter, text, size, &pieces, err);
+    bt_status status = bt_text_splitter_run(b->splitter, text, size, &pieces, err);
     const bool said = status != BT_OK;
     uint32_t begin = 0;
     for (size_t i = 0; status == BT_OK && i < pieces.count; i++) {
@@ -323,11 +326,11 @@ static bt_status encode_valid(const bt_bpe *b, const char *text, size_t size, bt
         const uint32_t n = pieces.ends[i] - begin;
         const uint32_t id =
                 b->vocab->pre->ignore_merges ? whole_piece(b, piece, n, &scratch) : NONE;
-        status = id != NONE ? bt_tokens_push(to, id) : encode_piece(b, piece, n, m, to);
+        status = id != NONE ? bt_text_tokens_push(to, id) : encode_piece(b, piece, n, m, to);
         begin = pieces.ends[i];
     }
     bt_buf_done(&scratch);
-    bt_split_pieces_done(&pieces);
+    bt_text_split_pieces_done(&pieces);
     if (status == BT_OK || said) {
         return status;
     }
@@ -339,7 +342,7 @@ static void put_mended(bt_buf *to, const char *text, size_t size)
 {
     size_t good = 0;
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(text + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(text + at, size - at);
         if (c.kind != BT_UTF8_GOOD) {
             bt_buf_put(to, text + good, at - good);
             bt_buf_put(to, BT_UTF8_REPLACEMENT, BT_UTF8_REPLACEMENT_SIZE);
@@ -350,10 +353,10 @@ static void put_mended(bt_buf *to, const char *text, size_t size)
     bt_buf_put(to, text + good, size - good);
 }
 
-bt_status bt_bpe_encode(const bt_bpe *b, const char *text, size_t size, bt_merger *merger,
-                        bt_tokens *to, bt_error *err)
+bt_status bt_text_bpe_encode(const bt_bpe *b, const char *text, size_t size, bt_merger *merger,
+                             bt_tokens *to, bt_error *err)
 {
-    if (bt_utf8_valid(text, size)) {
+    if (bt_text_utf8_valid(text, size)) {
         return encode_valid(b, text, size, merger, to, err);
     }
     bt_buf mended;

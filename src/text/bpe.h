@@ -14,14 +14,14 @@
 
 typedef struct bt_bpe bt_bpe;
 
-BT_MUST_CHECK bt_status bt_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe,
-                                      bt_error *err);
-void bt_bpe_destroy(bt_bpe *b);                 /* NULL is fine */
+BT_MUST_CHECK bt_status bt_text_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **ret_bpe,
+                                           bt_error *err);
+void bt_text_bpe_destroy(bt_bpe *b);                 /* NULL is fine */
 /* What the merges say, for the tokenizer's digest. */
-void bt_bpe_digest(const bt_bpe *b, bt_digester *to);
+void bt_text_bpe_digest(const bt_bpe *b, bt_digester *to);
 
 /* A text without special tokens. Every byte that is not UTF-8 counts as U+FFFD. */
-BT_MUST_CHECK bt_status bt_bpe_encode(const bt_bpe *b, const char *text, size_t size,
-                                      bt_merger *merger, bt_tokens *to, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_bpe_encode(const bt_bpe *b, const char *text, size_t size,
+                                           bt_merger *merger, bt_tokens *to, bt_error *err);
 
 #endif

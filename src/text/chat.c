@@ -27,15 +27,15 @@ static bt_status shape_of(bt_chat_format *f, const char *text, size_t size, bt_e
     if (!f->source) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a chat template");
     }
-    return bt_chat_shape_detect(text, size, &f->shape, err);
+    return bt_text_chat_shape_detect(text, size, &f->shape, err);
 }
 
 static bt_status shape_from_name(bt_chat_format *f, const char *name, bt_error *err)
 {
-    const bt_status status = bt_chat_shape_named(name, &f->shape);
+    const bt_status status = bt_text_chat_shape_named(name, &f->shape);
     if (status == BT_E_NOTFOUND) {
         char shown[BT_UTF8_SHOWN_MAX];
-        bt_utf8_show(name, strlen(name), shown, sizeof shown);
+        bt_text_utf8_show(name, strlen(name), shown, sizeof shown);
         return bt_fail(err, BT_E_UNSUPPORTED, "'%s' is neither a known chat format (chatml, "
                        "llama3, gemma) nor a template", shown);
     }
@@ -56,8 +56,9 @@ static bt_status shape_from_file(bt_chat_format *f, const bt_gguf *file, bt_erro
     return shape_of(f, text.data, text.size, err);
 }
 
-bt_status bt_chat_format_create(const bt_gguf *file, const bt_tokenizer *tokenizer,
-        const char *override, bt_chat_format **ret_format, bt_error *err)
+bt_status bt_text_chat_format_create(const bt_gguf *file, const bt_tokenizer *tokenizer,
+                                     const char *override, bt_chat_format **ret_format,
+                                     bt_error *err)
 {
     bt_chat_format *f = bt_alloc_zero(BT_MEM_text, 1, sizeof *f);
     if (!f) {
@@ -67,50 +68,51 @@ bt_status bt_chat_format_create(const bt_gguf *file, const bt_tokenizer *tokeniz
                              : is_template(override) ? shape_of(f, override, strlen(override), err)
                                                      : shape_from_name(f, override, err);
     if (status != BT_OK) {
-        bt_chat_format_destroy(f);
+        bt_text_chat_format_destroy(f);
         return status;
     }
-    f->render = bt_chat_render_shape;
+    f->render = bt_text_chat_render_shape;
     f->bos = "";
-    if (f->shape.writes_bos && tokenizer && !bt_tokenizer_adds_bos(tokenizer)) {
-        f->bos = bt_tokenizer_piece(tokenizer, bt_tokenizer_bos(tokenizer), true, &f->bos_size);
+    if (f->shape.writes_bos && tokenizer && !bt_text_tokenizer_adds_bos(tokenizer)) {
+        f->bos = bt_text_tokenizer_piece(tokenizer, bt_text_tokenizer_bos(tokenizer), true,
+                                         &f->bos_size);
     }
     *ret_format = f;
     return BT_OK;
 }
 
-void bt_chat_format_destroy(bt_chat_format *f)
+void bt_text_chat_format_destroy(bt_chat_format *f)
 {
     if (f) {
-        bt_chat_shape_done(&f->shape);
+        bt_text_chat_shape_done(&f->shape);
         bt_free(f->source);
         bt_free(f);
     }
 }
 
-const char *bt_chat_format_name(const bt_chat_format *f)
+const char *bt_text_chat_format_name(const bt_chat_format *f)
 {
-    return bt_chat_family_names[f->shape.family];
+    return bt_text_chat_family_names[f->shape.family];
 }
 
-const char *bt_chat_format_source(const bt_chat_format *f)
+const char *bt_text_chat_format_source(const bt_chat_format *f)
 {
     return f->source;
 }
 
 /* ---- prompt ---- */
 
-void bt_chat_prompt_init(bt_chat_prompt *p)
+void bt_text_chat_prompt_init(bt_chat_prompt *p)
 {
     *p = (bt_chat_prompt){ 0 };
     bt_buf_init(&p->text, BT_MEM_text, BT_RENDERED_BYTES_MAX);
 }
 
-void bt_chat_prompt_done(bt_chat_prompt *p)
+void bt_text_chat_prompt_done(bt_chat_prompt *p)
 {
     bt_buf_done(&p->text);
     bt_free(p->spans);
-    bt_chat_prompt_init(p);
+    bt_text_chat_prompt_init(p);
 }
 
 /* ---- render ---- */
@@ -131,7 +133,7 @@ static bt_status check_messages(const bt_chat_message *messages, size_t n, const
         if (r == BT_LEN(roles)) {
             const char *role = messages[i].role ? messages[i].role : "";
             char shown[BT_UTF8_SHOWN_MAX];
-            bt_utf8_show(role, strlen(role), shown, sizeof shown);
+            bt_text_utf8_show(role, strlen(role), shown, sizeof shown);
             return bt_fail(err, BT_E_BADINPUT, "messages[%zu]: the role '%s' is not known; known "
                            "are system, user, assistant, developer, tool", i, shown);
         }
@@ -162,8 +164,9 @@ static void place_spans(bt_chat_prompt *p)
     }
 }
 
-bt_status bt_chat_render(const bt_chat_format *f, const bt_chat_message *messages,
-        size_t n_messages, const bt_chat_options *o, bt_chat_prompt *ret_prompt, bt_error *err)
+bt_status bt_text_chat_render(const bt_chat_format *f, const bt_chat_message *messages,
+                              size_t n_messages, const bt_chat_options *o,
+                              bt_chat_prompt *ret_prompt, bt_error *err)
 {
     bt_buf_clear(&ret_prompt->text);
     ret_prompt->n_spans = 0;

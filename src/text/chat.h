@@ -38,19 +38,23 @@ typedef struct {
 /* From the file's template, or from `override` (a known name: chatml, llama3, gemma; or template
  * text). `tokenizer` names BOS (NULL: none) and must outlive the format.
  * Unrecognised: BT_E_UNSUPPORTED with the names known. No template at all: the same. */
-BT_MUST_CHECK bt_status bt_chat_format_create(const bt_gguf *file, const bt_tokenizer *tokenizer,
-        const char *override, bt_chat_format **ret_format, bt_error *err);
-void bt_chat_format_destroy(bt_chat_format *f);
-const char *bt_chat_format_name(const bt_chat_format *f);
+BT_MUST_CHECK bt_status bt_text_chat_format_create(const bt_gguf *file,
+                                                   const bt_tokenizer *tokenizer,
+                                                   const char *override,
+                                                   bt_chat_format **ret_format, bt_error *err);
+void bt_text_chat_format_destroy(bt_chat_format *f);
+const char *bt_text_chat_format_name(const bt_chat_format *f);
 /* The template's own text (for /props); "" if none. */
-const char *bt_chat_format_source(const bt_chat_format *f);
+const char *bt_text_chat_format_source(const bt_chat_format *f);
 
-void bt_chat_prompt_init(bt_chat_prompt *p);
-void bt_chat_prompt_done(bt_chat_prompt *p);
+void bt_text_chat_prompt_init(bt_chat_prompt *p);
+void bt_text_chat_prompt_done(bt_chat_prompt *p);
 /* Encode the result with add_special: where the template writes BOS and the tokenizer adds one, it
  * is left out of the text. `developer` counts as system. BT_E_BADINPUT names the message and what
  * is wrong with it. The prompt's old content is replaced. */
-BT_MUST_CHECK bt_status bt_chat_render(const bt_chat_format *f, const bt_chat_message *messages,
-        size_t n_messages, const bt_chat_options *o, bt_chat_prompt *ret_prompt, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_chat_render(const bt_chat_format *f,
+                                            const bt_chat_message *messages, size_t n_messages,
+                                            const bt_chat_options *o, bt_chat_prompt *ret_prompt,
+                                            bt_error *err);
 
 #endif

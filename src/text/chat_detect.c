@@ -8,7 +8,7 @@
 #include "text/chat_private.h"
 #include "text/unicode.h"
 
-const char *const bt_chat_family_names[] = { "chatml", "llama3", "gemma", NULL };
+const char *const bt_text_chat_family_names[] = { "chatml", "llama3", "gemma", NULL };
 
 #define KNOWN "known are chatml, llama3 and gemma"
 
@@ -78,7 +78,7 @@ static bool ends(const bt_chat_word *w, const char *text)
 static bt_status refuse(bt_error *err, const char *family, const char *what, const char *word)
 {
     char shown[BT_UTF8_SHOWN_MAX];
-    bt_utf8_show(word, strlen(word), shown, sizeof shown);
+    bt_text_utf8_show(word, strlen(word), shown, sizeof shown);
     return bt_fail(err, BT_E_UNSUPPORTED, "the chat template looks like %s, but %s '%s'; "
                    KNOWN ", and a template of one of these shapes can be named instead", family,
                    what, shown);
@@ -383,23 +383,23 @@ static bt_status detect(bt_chat_words *w, bt_chat_shape *shape, bt_error *err)
                    KNOWN);
 }
 
-bt_status bt_chat_shape_detect(const char *template_text, size_t size, bt_chat_shape *shape,
-                               bt_error *err)
+bt_status bt_text_chat_shape_detect(const char *template_text, size_t size, bt_chat_shape *shape,
+                                    bt_error *err)
 {
     *shape = (bt_chat_shape){ 0 };
     bt_chat_words words;
-    if (bt_chat_words_read(template_text, size, &words) != BT_OK) {
+    if (bt_text_chat_words_read(template_text, size, &words) != BT_OK) {
         return bt_fail(err, BT_E_NOMEM, "no memory to read a chat template");
     }
     const bt_status status = detect(&words, shape, err);
-    bt_chat_words_done(&words);
+    bt_text_chat_words_done(&words);
     if (status != BT_OK) {
-        bt_chat_shape_done(shape);
+        bt_text_chat_shape_done(shape);
     }
     return status;
 }
 
-bt_status bt_chat_shape_named(const char *name, bt_chat_shape *shape)
+bt_status bt_text_chat_shape_named(const char *name, bt_chat_shape *shape)
 {
     static const struct { bt_chat_shape shape; const char *opening, *system_end; } plain[] = {
         { { .family = BT_CHAT_CHATML }, "<|im_start|>assistant\n", NULL },
@@ -407,8 +407,8 @@ bt_status bt_chat_shape_named(const char *name, bt_chat_shape *shape)
           "<|start_header_id|>assistant<|end_header_id|>\n\n", NULL },
         { { .family = BT_CHAT_GEMMA, .writes_bos = true }, "<start_of_turn>model\n", "\n\n" },
     };
-    for (size_t i = 0; bt_chat_family_names[i]; i++) {
-        if (strcmp(name, bt_chat_family_names[i]) != 0) {
+    for (size_t i = 0; bt_text_chat_family_names[i]; i++) {
+        if (strcmp(name, bt_text_chat_family_names[i]) != 0) {
             continue;
         }
         *shape = plain[i].shape;
@@ -418,13 +418,13 @@ bt_status bt_chat_shape_named(const char *name, bt_chat_shape *shape)
         if (shape->opening && (shape->system_end || !wants_end)) {
             return BT_OK;
         }
-        bt_chat_shape_done(shape);
+        bt_text_chat_shape_done(shape);
         return BT_E_NOMEM;
     }
     return BT_E_NOTFOUND;
 }
 
-void bt_chat_shape_done(bt_chat_shape *s)
+void bt_text_chat_shape_done(bt_chat_shape *s)
 {
     bt_free(s->opening);
     bt_free(s->default_system);

@@ -151,7 +151,7 @@ static bool prints(const lexer *x, const char *begin, const char *end, char mark
     return begin < end;
 }
 
-bt_status bt_chat_words_read(const char *template_text, size_t size, bt_chat_words *ret_words)
+bt_status bt_text_chat_words_read(const char *template_text, size_t size, bt_chat_words *ret_words)
 {
     *ret_words = (bt_chat_words){ 0 };
     size_t room;
@@ -184,12 +184,12 @@ bt_status bt_chat_words_read(const char *template_text, size_t size, bt_chat_wor
         ret_words->loose_text = ret_words->loose_text || prints(&x, begin, x.end, '{', 0);
     }
     if (x.status != BT_OK) {
-        bt_chat_words_done(ret_words);
+        bt_text_chat_words_done(ret_words);
     }
     return x.status;
 }
 
-void bt_chat_words_done(bt_chat_words *w)
+void bt_text_chat_words_done(bt_chat_words *w)
 {
     bt_free(w->words);
     bt_free(w->text);

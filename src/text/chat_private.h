@@ -23,9 +23,9 @@ typedef struct {
     bool          broken;        /* a tag or a literal does not end */
 } bt_chat_words;
 
-BT_MUST_CHECK bt_status bt_chat_words_read(const char *template_text, size_t size,
-                                           bt_chat_words *ret_words);
-void bt_chat_words_done(bt_chat_words *w);
+BT_MUST_CHECK bt_status bt_text_chat_words_read(const char *template_text, size_t size,
+                                                bt_chat_words *ret_words);
+void bt_text_chat_words_done(bt_chat_words *w);
 
 /* ---- chat_detect.c: what kind of template it is ---- */
 
@@ -51,12 +51,12 @@ typedef struct {
 } bt_chat_shape;
 
 /* BT_E_UNSUPPORTED says what is not known about the template. */
-BT_MUST_CHECK bt_status bt_chat_shape_detect(const char *template_text, size_t size,
-                                             bt_chat_shape *shape, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_chat_shape_detect(const char *template_text, size_t size,
+                                                  bt_chat_shape *shape, bt_error *err);
 /* The plain member of a family by its name; BT_E_NOTFOUND if there is no such name. */
-BT_MUST_CHECK bt_status bt_chat_shape_named(const char *name, bt_chat_shape *shape);
-void bt_chat_shape_done(bt_chat_shape *s);
-extern const char *const bt_chat_family_names[];
+BT_MUST_CHECK bt_status bt_text_chat_shape_named(const char *name, bt_chat_shape *shape);
+void bt_text_chat_shape_done(bt_chat_shape *s);
+extern const char *const bt_text_chat_family_names[];
 
 /* ---- chat_render.c ---- */
 
@@ -69,9 +69,9 @@ struct bt_chat_format {
                         const bt_chat_options *o, bt_chat_prompt *to, bt_error *err);
 };
 
-BT_MUST_CHECK bt_status bt_chat_render_shape(const bt_chat_format *f,
-                                             const bt_chat_message *messages, size_t n_messages,
-                                             const bt_chat_options *o, bt_chat_prompt *to,
-                                             bt_error *err);
+BT_MUST_CHECK bt_status bt_text_chat_render_shape(const bt_chat_format *f,
+                                                  const bt_chat_message *messages,
+                                                  size_t n_messages, const bt_chat_options *o,
+                                                  bt_chat_prompt *to, bt_error *err);
 
 #endif

@@ -111,7 +111,7 @@ static bool is_space(uint32_t c)
 static text trim(text t)
 {
     while (t.size > 0) {
-        const bt_utf8_char c = bt_utf8_at(t.data, t.size);
+        const bt_utf8_char c = bt_text_utf8_at(t.data, t.size);
         if (c.kind != BT_UTF8_GOOD || !is_space(c.code)) {
             break;
         }
@@ -123,7 +123,7 @@ static text trim(text t)
         while (n < t.size && n < BT_UTF8_MAX && ((uint8_t)t.data[t.size - n] & 0xC0) == 0x80) {
             n++;
         }
-        const bt_utf8_char c = bt_utf8_at(t.data + t.size - n, n);
+        const bt_utf8_char c = bt_text_utf8_at(t.data + t.size - n, n);
         if (c.kind != BT_UTF8_GOOD || c.size != n || !is_space(c.code)) {
             break;
         }
@@ -411,8 +411,9 @@ static bt_status render_gemma(const renderer *r, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_chat_render_shape(const bt_chat_format *f, const bt_chat_message *messages,
-        size_t n_messages, const bt_chat_options *o, bt_chat_prompt *to, bt_error *err)
+bt_status bt_text_chat_render_shape(const bt_chat_format *f, const bt_chat_message *messages,
+                                    size_t n_messages, const bt_chat_options *o, bt_chat_prompt *to,
+                                    bt_error *err)
 {
     const renderer r = { f, messages, n_messages, o, to };
     switch (f->shape.family) {

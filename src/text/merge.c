@@ -7,13 +7,13 @@
 
 enum { SHORT_MAX = 24, NODES_FIRST = 64 };
 
-void bt_merger_begin(bt_merger *m)
+void bt_text_merger_begin(bt_merger *m)
 {
     m->count = 0;
     m->heap_count = 0;
 }
 
-bt_status bt_merger_add(bt_merger *m, uint32_t begin, uint32_t symbol)
+bt_status bt_text_merger_add(bt_merger *m, uint32_t begin, uint32_t symbol)
 {
     if (m->count == m->capacity) {
         const size_t capacity = m->capacity ? m->capacity * 2 : NODES_FIRST;
@@ -30,7 +30,7 @@ bt_status bt_merger_add(bt_merger *m, uint32_t begin, uint32_t symbol)
     return BT_OK;
 }
 
-void bt_merger_done(bt_merger *m)
+void bt_text_merger_done(bt_merger *m)
 {
     bt_free(m->nodes);
     bt_free(m->heap);
@@ -43,7 +43,7 @@ static void look_at(bt_merger *m, uint32_t left, uint32_t end, bt_merge_look *lo
     bt_merge_node *node = &m->nodes[left];
     node->key = BT_MERGE_NONE;
     if (node->next != BT_MERGE_NONE) {
-        look(context, node, &m->nodes[node->next], bt_merger_end(m, node->next, end));
+        look(context, node, &m->nodes[node->next], bt_text_merger_end(m, node->next, end));
     }
 }
 
@@ -148,7 +148,7 @@ static bt_status run_long(bt_merger *m, uint32_t end, bt_merge_look *look, const
     return BT_OK;
 }
 
-bt_status bt_merger_run(bt_merger *m, uint32_t end, bt_merge_look *look, const void *context)
+bt_status bt_text_merger_run(bt_merger *m, uint32_t end, bt_merge_look *look, const void *context)
 {
     if (m->count == 0) {
         return BT_OK;

@@ -37,17 +37,17 @@ typedef void bt_merge_look(const void *context, bt_merge_node *left, const bt_me
                            uint32_t end);
 
 /* Forgets the symbols of before. */
-void bt_merger_begin(bt_merger *m);
-BT_MUST_CHECK bt_status bt_merger_add(bt_merger *m, uint32_t begin, uint32_t symbol);
+void bt_text_merger_begin(bt_merger *m);
+BT_MUST_CHECK bt_status bt_text_merger_add(bt_merger *m, uint32_t begin, uint32_t symbol);
 /* Merges until nothing more does. What is left is the list from node 0 on. */
-BT_MUST_CHECK bt_status bt_merger_run(bt_merger *m, uint32_t end, bt_merge_look *look,
-                                      const void *context);
+BT_MUST_CHECK bt_status bt_text_merger_run(bt_merger *m, uint32_t end, bt_merge_look *look,
+                                           const void *context);
 /* Where a node's text ends. */
-static inline uint32_t bt_merger_end(const bt_merger *m, uint32_t node, uint32_t end)
+static inline uint32_t bt_text_merger_end(const bt_merger *m, uint32_t node, uint32_t end)
 {
     const uint32_t next = m->nodes[node].next;
     return next == BT_MERGE_NONE ? end : m->nodes[next].begin;
 }
-void bt_merger_done(bt_merger *m);
+void bt_text_merger_done(bt_merger *m);
 
 #endif

@@ -36,9 +36,9 @@ typedef struct {
 
 static bool is_candidate(const bt_vocab *v, uint32_t id)
 {
-    const bt_vocab_text t = bt_vocab_text_of(v, id);
-    return (bt_vocab_is_special(v, id) || v->types[id] == BT_TOKEN_USER_DEFINED) &&
-           bt_vocab_find(v, t.data, t.size) == id;
+    const bt_vocab_text t = bt_text_vocab_text_of(v, id);
+    return (bt_text_vocab_is_special(v, id) || v->types[id] == BT_TOKEN_USER_DEFINED) &&
+           bt_text_vocab_find(v, t.data, t.size) == id;
 }
 
 static int compare_texts(bt_vocab_text a, bt_vocab_text b)
@@ -51,11 +51,12 @@ static int compare_texts(bt_vocab_text a, bt_vocab_text b)
 static void sink(const bt_vocab *v, uint32_t *ids, size_t root, size_t n)
 {
     for (size_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && compare_texts(bt_vocab_text_of(v, ids[child]),
-                                           bt_vocab_text_of(v, ids[child + 1])) < 0) {
+        if (child + 1 < n && compare_texts(bt_text_vocab_text_of(v, ids[child]),
+                                           bt_text_vocab_text_of(v, ids[child + 1])) < 0) {
             child++;
         }
-        if (compare_texts(bt_vocab_text_of(v, ids[root]), bt_vocab_text_of(v, ids[child])) >= 0) {
+        if (compare_texts(bt_text_vocab_text_of(v, ids[root]),
+                          bt_text_vocab_text_of(v, ids[child])) >= 0) {
             return;
         }
         const uint32_t swap = ids[root];
@@ -77,7 +78,7 @@ static void sort_by_text(const bt_vocab *v, uint32_t *ids, size_t n)
     }
 }
 
-bt_status bt_special_create(const bt_vocab *v, bt_special **ret_special, bt_error *err)
+bt_status bt_text_special_create(const bt_vocab *v, bt_special **ret_special, bt_error *err)
 {
     bt_special *s = bt_alloc_zero(BT_MEM_text, 1, sizeof *s);
     if (s) {
@@ -85,7 +86,7 @@ bt_status bt_special_create(const bt_vocab *v, bt_special **ret_special, bt_erro
         s->is_candidate = bt_alloc_zero(BT_MEM_text, v->count, 1);
     }
     if (!s || !s->sorted || !s->is_candidate) {
-        bt_special_destroy(s);
+        bt_text_special_destroy(s);
         return bt_fail(err, BT_E_NOMEM, "no memory for the special ones of %u tokens", v->count);
     }
     s->vocab = v;
@@ -100,17 +101,17 @@ bt_status bt_special_create(const bt_vocab *v, bt_special **ret_special, bt_erro
     uint32_t i = 0;
     for (int byte = 0; byte < 256; byte++) {
         s->first[byte] = i;
-        while (i < n && (uint8_t)bt_vocab_text_of(v, s->sorted[i]).data[0] == byte) {
+        while (i < n && (uint8_t)bt_text_vocab_text_of(v, s->sorted[i]).data[0] == byte) {
             i++;
         }
     }
     s->first[256] = n;
-    s->mask_id = v->pre && v->pre->strip_left_mask ? bt_vocab_find(v, "<mask>", 6) : NONE;
+    s->mask_id = v->pre && v->pre->strip_left_mask ? bt_text_vocab_find(v, "<mask>", 6) : NONE;
     *ret_special = s;
     return BT_OK;
 }
 
-void bt_special_destroy(bt_special *s)
+void bt_text_special_destroy(bt_special *s)
 {
     if (s) {
         bt_free(s->sorted);
@@ -126,7 +127,7 @@ static uint32_t lower(const bt_special *s, uint32_t low, uint32_t high, size_t d
 {
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if ((uint8_t)bt_vocab_text_of(s->vocab, s->sorted[middle]).data[depth] < byte) {
+        if ((uint8_t)bt_text_vocab_text_of(s->vocab, s->sorted[middle]).data[depth] < byte) {
             low = middle + 1;
         } else {
             high = middle;
@@ -141,7 +142,7 @@ static size_t longest_at(const bt_special *s, const char *text, size_t left, uin
     uint32_t low = s->first[(uint8_t)text[0]], high = s->first[(uint8_t)text[0] + 1];
     size_t longest = 0;
     for (size_t depth = 1; low < high; depth++) {
-        if (bt_vocab_text_of(s->vocab, s->sorted[low]).size == depth) {
+        if (bt_text_vocab_text_of(s->vocab, s->sorted[low]).size == depth) {
             longest = depth;
             lengths[depth / 64] |= UINT64_C(1) << (depth % 64);
             low++;
@@ -225,7 +226,7 @@ static bool strips_right(const bt_vocab *v, uint32_t id)
     if (!v->strip_right) {
         return false;
     }
-    const bt_vocab_text t = bt_vocab_text_of(v, id);
+    const bt_vocab_text t = bt_text_vocab_text_of(v, id);
     for (size_t i = 0; i < BT_LEN(keep); i++) {
         if (t.size == strlen(keep[i]) && memcmp(t.data, keep[i], t.size) == 0) {
             return false;
@@ -287,9 +288,9 @@ static bt_status take_length(cutter *c, const finding *f, size_t length)
         if (f->places[i].longest < length || c->taken[at]) {
             continue;
         }
-        const uint32_t id = bt_vocab_find(v, c->text + at, length);
+        const uint32_t id = bt_text_vocab_find(v, c->text + at, length);
         if (id == NONE || !c->special->is_candidate[id] ||
-            (bt_vocab_is_special(v, id) && touches_user(c, at, at + length))) {
+            (bt_text_vocab_is_special(v, id) && touches_user(c, at, at + length))) {
             continue;
         }
         c->order[n] = (uint64_t)id << 32 | at;
@@ -321,8 +322,9 @@ static bt_status take_all(cutter *c, const finding *f)
     return BT_OK;
 }
 
-bt_status bt_special_cut(const bt_special *s, const char *text, size_t size,
-        const bt_user_range *users, size_t n_users, bt_cuts *cuts, bt_error *err)
+bt_status bt_text_special_cut(const bt_special *s, const char *text, size_t size,
+                              const bt_user_range *users, size_t n_users, bt_cuts *cuts,
+                              bt_error *err)
 {
     cuts->count = 0;
     finding f = { 0 };
@@ -341,7 +343,7 @@ bt_status bt_special_cut(const bt_special *s, const char *text, size_t size,
                                              "bytes of text", size);
 }
 
-void bt_cuts_done(bt_cuts *c)
+void bt_text_cuts_done(bt_cuts *c)
 {
     bt_free(c->at);
     *c = (bt_cuts){ 0 };

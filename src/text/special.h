@@ -31,14 +31,15 @@ typedef struct {
     size_t  count, capacity;
 } bt_cuts;
 
-BT_MUST_CHECK bt_status bt_special_create(const bt_vocab *v, bt_special **ret_special,
-                                          bt_error *err);
-void bt_special_destroy(bt_special *s);         /* NULL is fine */
+BT_MUST_CHECK bt_status bt_text_special_create(const bt_vocab *v, bt_special **ret_special,
+                                               bt_error *err);
+void bt_text_special_destroy(bt_special *s);         /* NULL is fine */
 
 /* `users` ascending and not touching. The cuts come in order of the text. `cuts` begins zeroed;
- * free it with bt_cuts_done. */
-BT_MUST_CHECK bt_status bt_special_cut(const bt_special *s, const char *text, size_t size,
-        const bt_user_range *users, size_t n_users, bt_cuts *cuts, bt_error *err);
-void bt_cuts_done(bt_cuts *c);
+ * free it with bt_text_cuts_done. */
+BT_MUST_CHECK bt_status bt_text_special_cut(const bt_special *s, const char *text, size_t size,
+                                            const bt_user_range *users, size_t n_users,
+                                            bt_cuts *cuts, bt_error *err);
+void bt_text_cuts_done(bt_cuts *c);
 
 #endif

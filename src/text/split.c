@@ -125,11 +125,11 @@ static void translate(bt_buf *to, const bt_split_list *list, const char *pattern
 
 static void fill_classes(uint8_t *class_of, const bt_split_list *list)
 {
-    for (size_t i = 0; i < bt_unicode_run_count; i++) {
-        const uint32_t first = bt_unicode_runs[i] >> 4;
-        const uint32_t end = i + 1 < bt_unicode_run_count ? bt_unicode_runs[i + 1] >> 4
+    for (size_t i = 0; i < bt_text_unicode_run_count; i++) {
+        const uint32_t first = bt_text_unicode_runs[i] >> 4;
+        const uint32_t end = i + 1 < bt_text_unicode_run_count ? bt_text_unicode_runs[i + 1] >> 4
                                                           : BT_UNICODE_COUNT;
-        memset(class_of + first, (int)(FIRST_CLASS + (bt_unicode_runs[i] & 15)), end - first);
+        memset(class_of + first, (int)(FIRST_CLASS + (bt_text_unicode_runs[i] & 15)), end - first);
     }
     for (int s = 0; s < BT_SPLIT_SETS_MAX && list->sets[s]; s++) {
         /* Ranges of one set may touch the same character twice. */
@@ -198,7 +198,8 @@ static bt_status compile(bt_splitter *s, const bt_split_list *list, const char *
     return BT_OK;
 }
 
-bt_status bt_splitter_create(const bt_split_list *list, bt_splitter **ret_splitter, bt_error *err)
+bt_status bt_text_splitter_create(const bt_split_list *list, bt_splitter **ret_splitter,
+                                  bt_error *err)
 {
     bt_splitter *s = bt_alloc_zero(BT_MEM_text, 1, sizeof *s);
     if (s) {
@@ -215,14 +216,14 @@ bt_status bt_splitter_create(const bt_split_list *list, bt_splitter **ret_splitt
         status = compile(s, list, list->patterns[i], err);
     }
     if (status != BT_OK) {
-        bt_splitter_destroy(s);
+        bt_text_splitter_destroy(s);
         return status;
     }
     *ret_splitter = s;
     return BT_OK;
 }
 
-void bt_splitter_destroy(bt_splitter *s)
+void bt_text_splitter_destroy(bt_splitter *s)
 {
     if (!s) {
         return;
@@ -256,7 +257,7 @@ static bt_status push(bt_split_pieces *p, uint32_t end)
     return BT_OK;
 }
 
-void bt_split_pieces_done(bt_split_pieces *p)
+void bt_text_split_pieces_done(bt_split_pieces *p)
 {
     bt_free(p->ends);
     *p = (bt_split_pieces){ 0 };
@@ -312,7 +313,7 @@ static size_t classify(const bt_splitter *s, const char *text, size_t size, uint
 {
     size_t n = 0;
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(text + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(text + at, size - at);
         to[n++] = s->class_of[c.code];
         at += c.size;
     }
@@ -349,12 +350,12 @@ static bt_status cut_all(const bt_splitter *s, const uint8_t *text, size_t n, ma
             begin = old.ends[k];
         }
     }
-    bt_split_pieces_done(&old);
+    bt_text_split_pieces_done(&old);
     return status;
 }
 
-bt_status bt_splitter_run(const bt_splitter *s, const char *text, size_t size,
-                          bt_split_pieces *pieces, bt_error *err)
+bt_status bt_text_splitter_run(const bt_splitter *s, const char *text, size_t size,
+                               bt_split_pieces *pieces, bt_error *err)
 {
     pieces->count = 0;
     if (size == 0) {

@@ -41,11 +41,11 @@ typedef struct {
     bool strip_left_mask;   /* blanks before <mask> belong to it */
 } bt_split_name;
 
-extern const bt_split_name bt_split_names[];
-extern const size_t        bt_split_name_count;
+extern const bt_split_name bt_text_split_names[];
+extern const size_t        bt_text_split_name_count;
 
 /* NULL if the name is not known. */
-const bt_split_name *bt_split_name_find(const char *name, size_t size);
+const bt_split_name *bt_text_split_name_find(const char *name, size_t size);
 
 typedef struct bt_splitter bt_splitter;
 
@@ -55,14 +55,14 @@ typedef struct {
     size_t    count, capacity;
 } bt_split_pieces;
 
-BT_MUST_CHECK bt_status bt_splitter_create(const bt_split_list *list, bt_splitter **ret_splitter,
-                                           bt_error *err);
-void bt_splitter_destroy(bt_splitter *s);       /* NULL is fine */
+BT_MUST_CHECK bt_status bt_text_splitter_create(const bt_split_list *list,
+                                                bt_splitter **ret_splitter, bt_error *err);
+void bt_text_splitter_destroy(bt_splitter *s);       /* NULL is fine */
 
 /* `text` is valid UTF-8 of less than 4 GiB. `pieces` begins zeroed or as an earlier run left it;
- * its old content is replaced. Free it with bt_split_pieces_done. */
-BT_MUST_CHECK bt_status bt_splitter_run(const bt_splitter *s, const char *text, size_t size,
-                                        bt_split_pieces *pieces, bt_error *err);
-void bt_split_pieces_done(bt_split_pieces *p);
+ * its old content is replaced. Free it with bt_text_split_pieces_done. */
+BT_MUST_CHECK bt_status bt_text_splitter_run(const bt_splitter *s, const char *text, size_t size,
+                                             bt_split_pieces *pieces, bt_error *err);
+void bt_text_split_pieces_done(bt_split_pieces *p);
 
 #endif

@@ -102,7 +102,7 @@ static const bt_split_list tekken = { { CASED_WORDS("", "\\p{N}") }, { 0 } };
 
 #define LLAMA3(n) { .name = n, .list = &llama3, .ignore_merges = true, .add_bos = true }
 
-const bt_split_name bt_split_names[] = {
+const bt_split_name bt_text_split_names[] = {
     { .name = "default", .list = &plain },
 
     { .name = "gpt-2", .list = &gpt2 },
@@ -168,14 +168,14 @@ const bt_split_name bt_split_names[] = {
     { .name = "minimax-m2", .list = &gpt4o },
     { .name = "tekken", .list = &tekken, .ignore_merges = true, .add_bos = true },
 };
-const size_t bt_split_name_count = BT_LEN(bt_split_names);
+const size_t bt_text_split_name_count = BT_LEN(bt_text_split_names);
 
-const bt_split_name *bt_split_name_find(const char *name, size_t size)
+const bt_split_name *bt_text_split_name_find(const char *name, size_t size)
 {
-    for (size_t i = 0; i < bt_split_name_count; i++) {
-        if (strlen(bt_split_names[i].name) == size &&
-            memcmp(bt_split_names[i].name, name, size) == 0) {
-            return &bt_split_names[i];
+    for (size_t i = 0; i < bt_text_split_name_count; i++) {
+        if (strlen(bt_text_split_names[i].name) == size &&
+            memcmp(bt_text_split_names[i].name, name, size) == 0) {
+            return &bt_text_split_names[i];
         }
     }
     return NULL;

@@ -28,7 +28,7 @@ static void look(const void *c, bt_merge_node *left, const bt_merge_node *right,
 {
     const context *x = c;
     (void)right;
-    const uint32_t id = bt_vocab_find(x->vocab, x->text + left->begin, end - left->begin);
+    const uint32_t id = bt_text_vocab_find(x->vocab, x->text + left->begin, end - left->begin);
     left->merged = id;
     left->key = id == NONE ? BT_MERGE_NONE : key_of(x->vocab->scores[id]);
 }
@@ -45,10 +45,10 @@ static bt_status push_bytes(const bt_vocab *v, const char *text, size_t size, bt
     for (size_t i = 0; i < size; i++) {
         char name[8];
         const int n = snprintf(name, sizeof name, "<0x%02X>", (unsigned)(uint8_t)text[i]);
-        uint32_t id = bt_vocab_find(v, name, (size_t)n);
-        id = id == NONE ? bt_vocab_find(v, text + i, 1) : id;
+        uint32_t id = bt_text_vocab_find(v, name, (size_t)n);
+        id = id == NONE ? bt_text_vocab_find(v, text + i, 1) : id;
         id = id == NONE ? v->unk : id;
-        BT_TRY(id == NONE ? BT_OK : bt_tokens_push(to, id));
+        BT_TRY(id == NONE ? BT_OK : bt_text_tokens_push(to, id));
     }
     return BT_OK;
 }
@@ -56,15 +56,15 @@ static bt_status push_bytes(const bt_vocab *v, const char *text, size_t size, bt
 /* Merges what the merger holds, which ends at `end`, and pushes the tokens. */
 static bt_status finish(const context *x, uint32_t end, bt_merger *m, bt_tokens *to)
 {
-    BT_TRY(bt_merger_run(m, end, look, x));
+    BT_TRY(bt_text_merger_run(m, end, look, x));
     for (uint32_t n = m->count > 0 ? 0 : BT_MERGE_NONE; n != BT_MERGE_NONE; n = m->nodes[n].next) {
         const char *text = x->text + m->nodes[n].begin;
-        const size_t size = bt_merger_end(m, n, end) - m->nodes[n].begin;
+        const size_t size = bt_text_merger_end(m, n, end) - m->nodes[n].begin;
         uint32_t id = m->nodes[n].symbol;
-        id = id == NONE ? bt_vocab_find(x->vocab, text, size) : id;
-        BT_TRY(id != NONE ? bt_tokens_push(to, id) : push_bytes(x->vocab, text, size, to));
+        id = id == NONE ? bt_text_vocab_find(x->vocab, text, size) : id;
+        BT_TRY(id != NONE ? bt_text_tokens_push(to, id) : push_bytes(x->vocab, text, size, to));
     }
-    bt_merger_begin(m);
+    bt_text_merger_begin(m);
     return BT_OK;
 }
 
@@ -74,21 +74,21 @@ static bt_status encode(const bt_vocab *v, const char *text, uint32_t size, bt_m
                         bt_tokens *to)
 {
     const context x = { v, text };
-    bt_merger_begin(m);
+    bt_text_merger_begin(m);
     for (uint32_t at = 0; at < size;) {
         const size_t n = char_size((uint8_t)text[at]);
         if (n == 3 && size - at >= 3 && memcmp(text + at, BLANK, 3) == 0 && at > 0 &&
             !v->before_blank[(uint8_t)text[at - 1]]) {
             BT_TRY(finish(&x, at, m, to));
         }
-        BT_TRY(bt_merger_add(m, at, NONE));
+        BT_TRY(bt_text_merger_add(m, at, NONE));
         at = n < size - at ? at + (uint32_t)n : size;
     }
     return finish(&x, size, m, to);
 }
 
-bt_status bt_spm_encode(const bt_vocab *v, const char *text, size_t size, bool add_space,
-                        bt_merger *merger, bt_tokens *to, bt_error *err)
+bt_status bt_text_spm_encode(const bt_vocab *v, const char *text, size_t size, bool add_space,
+                             bt_merger *merger, bt_tokens *to, bt_error *err)
 {
     bt_buf blanks;
     bt_buf_init(&blanks, BT_MEM_text, 3 * (size_t)BT_RENDERED_BYTES_MAX + 3);

@@ -11,7 +11,8 @@
 
 /* A text without special tokens. `add_space`: as if it began with one more blank. Bytes that are
  * not UTF-8 are kept. */
-BT_MUST_CHECK bt_status bt_spm_encode(const bt_vocab *v, const char *text, size_t size,
-        bool add_space, bt_merger *merger, bt_tokens *to, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_spm_encode(const bt_vocab *v, const char *text, size_t size,
+                                           bool add_space, bt_merger *merger, bt_tokens *to,
+                                           bt_error *err);
 
 #endif

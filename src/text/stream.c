@@ -44,7 +44,7 @@ static bt_status check_stops(const bt_stop *stops, size_t n_stops, size_t *ret_b
             return bt_fail(err, BT_E_BADINPUT, "stop string %zu has %zu bytes, at most %u are "
                            "allowed", i, stops[i].size, BT_STOP_BYTES_MAX);
         }
-        if (!bt_utf8_valid(stops[i].text, stops[i].size)) {
+        if (!bt_text_utf8_valid(stops[i].text, stops[i].size)) {
             return bt_fail(err, BT_E_BADINPUT, "stop string %zu is not UTF-8", i);
         }
         bytes += stops[i].size;
@@ -169,7 +169,7 @@ static size_t drain(bt_text_stream *s, char *to)
 {
     size_t out = 0;
     while (s->n_tail > 0 && s->stopped < 0) {
-        const bt_utf8_char c = bt_utf8_at(s->tail, s->n_tail);
+        const bt_utf8_char c = bt_text_utf8_at(s->tail, s->n_tail);
         if (c.kind == BT_UTF8_SHORT) {
             break;
         }

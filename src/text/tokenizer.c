@@ -22,18 +22,18 @@ struct bt_tokenizer {
 
 /* ---- lists of ids ---- */
 
-void bt_tokens_init(bt_tokens *t)
+void bt_text_tokens_init(bt_tokens *t)
 {
     *t = (bt_tokens){ 0 };
 }
 
-void bt_tokens_done(bt_tokens *t)
+void bt_text_tokens_done(bt_tokens *t)
 {
     bt_free(t->ids);
     *t = (bt_tokens){ 0 };
 }
 
-bt_status bt_tokens_push(bt_tokens *t, uint32_t id)
+bt_status bt_text_tokens_push(bt_tokens *t, uint32_t id)
 {
     if (t->count == t->capacity) {
         const size_t capacity = t->capacity ? t->capacity * 2 : 64;
@@ -77,50 +77,50 @@ static bt_status make_digest(bt_tokenizer *t, bt_error *err)
         digest_u32(d, numbers[i]);
     }
     for (uint32_t id = 0; id < v->count; id++) {
-        const bt_vocab_text text = bt_vocab_text_of(v, id);
+        const bt_vocab_text text = bt_text_vocab_text_of(v, id);
         digest_u32(d, (uint32_t)text.size);
         bt_digester_put(d, text.data, text.size);
         digest_u32(d, v->types[id]);
         digest_u32(d, v->scores ? bt_bits_of_float(v->scores[id]) : 0);
     }
     if (t->bpe) {
-        bt_bpe_digest(t->bpe, d);
+        bt_text_bpe_digest(t->bpe, d);
     }
     t->digest = bt_digester_value(d);
     bt_digester_destroy(d);
     return BT_OK;
 }
 
-bt_status bt_tokenizer_create(const bt_gguf *file, bt_tokenizer **ret_tokenizer, bt_error *err)
+bt_status bt_text_tokenizer_create(const bt_gguf *file, bt_tokenizer **ret_tokenizer, bt_error *err)
 {
     bt_tokenizer *t = bt_alloc_zero(BT_MEM_text, 1, sizeof *t);
     if (!t) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a tokenizer");
     }
-    bt_status status = bt_vocab_load(file, &t->vocab, err);
+    bt_status status = bt_text_vocab_load(file, &t->vocab, err);
     if (status == BT_OK) {
-        status = bt_special_create(&t->vocab, &t->special, err);
+        status = bt_text_special_create(&t->vocab, &t->special, err);
     }
     if (status == BT_OK && t->vocab.model == BT_VOCAB_BPE) {
-        status = bt_bpe_create(file, &t->vocab, &t->bpe, err);
+        status = bt_text_bpe_create(file, &t->vocab, &t->bpe, err);
     }
     if (status == BT_OK) {
         status = make_digest(t, err);
     }
     if (status != BT_OK) {
-        bt_tokenizer_destroy(t);
+        bt_text_tokenizer_destroy(t);
         return status;
     }
     *ret_tokenizer = t;
     return BT_OK;
 }
 
-void bt_tokenizer_destroy(bt_tokenizer *t)
+void bt_text_tokenizer_destroy(bt_tokenizer *t)
 {
     if (t) {
-        bt_bpe_destroy(t->bpe);
-        bt_special_destroy(t->special);
-        bt_vocab_done(&t->vocab);
+        bt_text_bpe_destroy(t->bpe);
+        bt_text_special_destroy(t->special);
+        bt_text_vocab_done(&t->vocab);
         bt_free(t);
     }
 }
@@ -139,14 +139,15 @@ static bt_status encode_part(const bt_tokenizer *t, const char *text, size_t siz
                              bt_merger *m, bt_tokens *to, bt_error *err)
 {
     if (t->bpe) {
-        return bt_bpe_encode(t->bpe, text, size, m, to, err);
+        return bt_text_bpe_encode(t->bpe, text, size, m, to, err);
     }
-    return bt_spm_encode(&t->vocab, text, size, add_space && t->vocab.add_space_prefix, m, to, err);
+    return bt_text_spm_encode(&t->vocab, text, size, add_space && t->vocab.add_space_prefix, m, to,
+                              err);
 }
 
 static bt_status push_id(bt_tokens *to, uint32_t id, bt_error *err)
 {
-    return bt_tokens_push(to, id) == BT_OK ? BT_OK
+    return bt_text_tokens_push(to, id) == BT_OK ? BT_OK
                                            : bt_fail(err, BT_E_NOMEM, "no memory for more tokens");
 }
 
@@ -182,21 +183,21 @@ static bt_status encode(const bt_tokenizer *t, const input *in, bt_tokens *to, b
     const size_t before = to->count;
     bt_merger merger = { 0 };
     bt_cuts cuts = { 0 };
-    bt_status status = bt_special_cut(t->special, in->text, in->size, in->users, in->n_users, &cuts,
-                                      err);
+    bt_status status =
+            bt_text_special_cut(t->special, in->text, in->size, in->users, in->n_users, &cuts, err);
     if (status == BT_OK) {
         status = encode_parts(t, in, &cuts, &merger, to, err);
     }
-    bt_cuts_done(&cuts);
-    bt_merger_done(&merger);
+    bt_text_cuts_done(&cuts);
+    bt_text_merger_done(&merger);
     if (status != BT_OK) {
         to->count = before;
     }
     return status;
 }
 
-bt_status bt_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
-        const bt_encode_options *o, bt_tokens *to, bt_error *err)
+bt_status bt_text_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
+                                   const bt_encode_options *o, bt_tokens *to, bt_error *err)
 {
     const bt_user_range all = { 0, size };
     const input in = { .text = size ? text : "", .size = size, .users = &all,
@@ -225,8 +226,9 @@ static bt_status join(const bt_text_span *spans, size_t n_spans, bt_buf *text, b
     return bt_buf_status(text);
 }
 
-bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *spans,
-        size_t n_spans, bool add_special, bt_tokens *to, bt_error *err)
+bt_status bt_text_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *spans,
+                                         size_t n_spans, bool add_special, bt_tokens *to,
+                                         bt_error *err)
 {
     bt_buf text;
     bt_buf_init(&text, BT_MEM_text, BT_RENDERED_BYTES_MAX);
@@ -253,23 +255,24 @@ bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *s
 
 /* ---- decoding ---- */
 
-const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special, size_t *ret_size)
+const char *bt_text_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
+                                    size_t *ret_size)
 {
     const bt_vocab *v = &t->vocab;
     *ret_size = 0;
-    if (id >= v->count || (!special && bt_vocab_is_special(v, id))) {
+    if (id >= v->count || (!special && bt_text_vocab_is_special(v, id))) {
         return "";
     }
     *ret_size = v->piece_at[id + 1] - v->piece_at[id];
     return v->pieces + v->piece_at[id];
 }
 
-void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
-                         bt_buf *to)
+void bt_text_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
+                              bt_buf *to)
 {
     for (size_t i = 0; i < n; i++) {
         size_t size;
-        const char *piece = bt_tokenizer_piece(t, ids[i], special, &size);
+        const char *piece = bt_text_tokenizer_piece(t, ids[i], special, &size);
         /* The blank that encoding put before the text. */
         const size_t skip = i == 0 && t->vocab.add_space_prefix && size > 0 && piece[0] == ' ';
         bt_buf_put(to, piece + skip, size - skip);
@@ -278,53 +281,53 @@ void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, b
 
 /* ---- what it knows ---- */
 
-uint32_t bt_tokenizer_count(const bt_tokenizer *t)
+uint32_t bt_text_tokenizer_count(const bt_tokenizer *t)
 {
     return t->vocab.count;
 }
 
-uint32_t bt_tokenizer_bos(const bt_tokenizer *t)
+uint32_t bt_text_tokenizer_bos(const bt_tokenizer *t)
 {
     return t->vocab.bos;
 }
 
-uint32_t bt_tokenizer_eos(const bt_tokenizer *t)
+uint32_t bt_text_tokenizer_eos(const bt_tokenizer *t)
 {
     return t->vocab.eos;
 }
 
-bool bt_tokenizer_adds_bos(const bt_tokenizer *t)
+bool bt_text_tokenizer_adds_bos(const bt_tokenizer *t)
 {
     return t->vocab.add_bos;
 }
 
-bool bt_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id)
+bool bt_text_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id)
 {
     return id < t->vocab.count && t->vocab.eog[id];
 }
 
-bool bt_tokenizer_is_special(const bt_tokenizer *t, uint32_t id)
+bool bt_text_tokenizer_is_special(const bt_tokenizer *t, uint32_t id)
 {
-    return id < t->vocab.count && bt_vocab_is_special(&t->vocab, id);
+    return id < t->vocab.count && bt_text_vocab_is_special(&t->vocab, id);
 }
 
-uint32_t bt_tokenizer_find(const bt_tokenizer *t, const char *text, size_t size)
+uint32_t bt_text_tokenizer_find(const bt_tokenizer *t, const char *text, size_t size)
 {
-    return bt_vocab_find(&t->vocab, text, size);
+    return bt_text_vocab_find(&t->vocab, text, size);
 }
 
-const uint32_t *bt_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count)
+const uint32_t *bt_text_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count)
 {
     *ret_count = t->vocab.n_suppressed;
     return t->vocab.suppressed;
 }
 
-bt_digest bt_tokenizer_digest(const bt_tokenizer *t)
+bt_digest bt_text_tokenizer_digest(const bt_tokenizer *t)
 {
     return t->digest;
 }
 
-size_t bt_tokenizer_piece_max(const bt_tokenizer *t)
+size_t bt_text_tokenizer_piece_max(const bt_tokenizer *t)
 {
     return t->vocab.piece_max;
 }

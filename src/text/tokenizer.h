@@ -28,9 +28,9 @@ typedef struct {
     size_t    count, capacity;
 } bt_tokens;
 
-void bt_tokens_init(bt_tokens *t);
-void bt_tokens_done(bt_tokens *t);
-BT_MUST_CHECK bt_status bt_tokens_push(bt_tokens *t, uint32_t id);
+void bt_text_tokens_init(bt_tokens *t);
+void bt_text_tokens_done(bt_tokens *t);
+BT_MUST_CHECK bt_status bt_text_tokens_push(bt_tokens *t, uint32_t id);
 
 typedef struct {
     bool add_special;      /* BOS and EOS as the file asks */
@@ -44,33 +44,37 @@ typedef struct {
     bool        from_user;
 } bt_text_span;
 
-BT_MUST_CHECK bt_status bt_tokenizer_create(const bt_gguf *file, bt_tokenizer **ret_tokenizer,
-                                            bt_error *err);
-void bt_tokenizer_destroy(bt_tokenizer *t);
+BT_MUST_CHECK bt_status bt_text_tokenizer_create(const bt_gguf *file, bt_tokenizer **ret_tokenizer,
+                                                 bt_error *err);
+void bt_text_tokenizer_destroy(bt_tokenizer *t);
 
 /* Appends to `to`. Text may hold any bytes, NUL too. */
-BT_MUST_CHECK bt_status bt_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
-        const bt_encode_options *o, bt_tokens *to, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_tokenizer_encode(const bt_tokenizer *t, const char *text,
+                                                 size_t size, const bt_encode_options *o,
+                                                 bt_tokens *to, bt_error *err);
 /* Spans as one text: special tokens are cut only out of template spans; add_special as given. */
-BT_MUST_CHECK bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *spans,
-        size_t n_spans, bool add_special, bt_tokens *to, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_tokenizer_encode_spans(const bt_tokenizer *t,
+                                                       const bt_text_span *spans, size_t n_spans,
+                                                       bool add_special, bt_tokens *to,
+                                                       bt_error *err);
 
 /* The bytes of one token. With `special`, control tokens show their text. Lives until destroy. */
-const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special, size_t *ret_size);
+const char *bt_text_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
+                                    size_t *ret_size);
 /* A whole sequence; appends bytes, which may be invalid UTF-8. */
-void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
-                         bt_buf *to);
+void bt_text_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
+                              bt_buf *to);
 
-uint32_t  bt_tokenizer_count(const bt_tokenizer *t);
-uint32_t  bt_tokenizer_bos(const bt_tokenizer *t);        /* BT_TOKEN_NONE if none */
-uint32_t  bt_tokenizer_eos(const bt_tokenizer *t);
-bool      bt_tokenizer_adds_bos(const bt_tokenizer *t);
-bool      bt_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id);
-bool      bt_tokenizer_is_special(const bt_tokenizer *t, uint32_t id);   /* control or unknown */
-uint32_t  bt_tokenizer_find(const bt_tokenizer *t, const char *text, size_t size);  /* or NONE */
+uint32_t  bt_text_tokenizer_count(const bt_tokenizer *t);
+uint32_t  bt_text_tokenizer_bos(const bt_tokenizer *t);        /* BT_TOKEN_NONE if none */
+uint32_t  bt_text_tokenizer_eos(const bt_tokenizer *t);
+bool      bt_text_tokenizer_adds_bos(const bt_tokenizer *t);
+bool      bt_text_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id);
+bool bt_text_tokenizer_is_special(const bt_tokenizer *t, uint32_t id); /* control or unknown */
+uint32_t bt_text_tokenizer_find(const bt_tokenizer *t, const char *text, size_t size); /* or NONE */
 /* Ids that must never be sampled (tokenizer.ggml.suppress_tokens). */
-const uint32_t *bt_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count);
-bt_digest bt_tokenizer_digest(const bt_tokenizer *t);
-size_t    bt_tokenizer_piece_max(const bt_tokenizer *t);  /* longest piece in bytes */
+const uint32_t *bt_text_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count);
+bt_digest bt_text_tokenizer_digest(const bt_tokenizer *t);
+size_t    bt_text_tokenizer_piece_max(const bt_tokenizer *t);  /* longest piece in bytes */
 
 #endif

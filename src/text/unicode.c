@@ -28,7 +28,7 @@ static int shape_of(uint8_t lead, uint8_t *low, uint8_t *high)
     return -1;
 }
 
-bt_utf8_char bt_utf8_at(const char *text, size_t left)
+bt_utf8_char bt_text_utf8_at(const char *text, size_t left)
 {
     const uint8_t *p = (const uint8_t *)text;
     uint8_t low, high;
@@ -51,10 +51,10 @@ bt_utf8_char bt_utf8_at(const char *text, size_t left)
     return (bt_utf8_char){ BT_UTF8_GOOD, (uint32_t)more + 1, code };
 }
 
-bool bt_utf8_valid(const char *text, size_t size)
+bool bt_text_utf8_valid(const char *text, size_t size)
 {
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(text + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(text + at, size - at);
         if (c.kind != BT_UTF8_GOOD) {
             return false;
         }
@@ -63,7 +63,7 @@ bool bt_utf8_valid(const char *text, size_t size)
     return true;
 }
 
-size_t bt_utf8_put(uint32_t code, char to[BT_UTF8_MAX])
+size_t bt_text_utf8_put(uint32_t code, char to[BT_UTF8_MAX])
 {
     if (code < 0x80) {
         to[0] = (char)code;
@@ -79,11 +79,11 @@ size_t bt_utf8_put(uint32_t code, char to[BT_UTF8_MAX])
     return size;
 }
 
-void bt_utf8_show(const char *text, size_t size, char *to, size_t room)
+void bt_text_utf8_show(const char *text, size_t size, char *to, size_t room)
 {
     size_t n = 0;
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(text + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(text + at, size - at);
         const bool plain = c.kind == BT_UTF8_GOOD && c.code >= 0x20 &&
                            (c.code < 0x7F || c.code > 0x9F);
         if (n + (plain ? c.size : 1) >= room) {

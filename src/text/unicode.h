@@ -27,8 +27,8 @@ typedef enum {
 } bt_unicode_kind;
 
 /* Unicode's table, in runs: first code point << 4 | kind, ascending, from 0. */
-extern const uint32_t bt_unicode_runs[];
-extern const size_t   bt_unicode_run_count;
+extern const uint32_t bt_text_unicode_runs[];
+extern const size_t   bt_text_unicode_run_count;
 
 /* What stands at the beginning of some bytes. */
 typedef enum {
@@ -44,14 +44,14 @@ typedef struct {
 } bt_utf8_char;
 
 /* `left` is at least 1. */
-bt_utf8_char bt_utf8_at(const char *text, size_t left);
-bool bt_utf8_valid(const char *text, size_t size);
+bt_utf8_char bt_text_utf8_at(const char *text, size_t left);
+bool bt_text_utf8_valid(const char *text, size_t size);
 /* Writes 1..4 bytes; `code` is a Unicode scalar value. */
-size_t bt_utf8_put(uint32_t code, char to[BT_UTF8_MAX]);
+size_t bt_text_utf8_put(uint32_t code, char to[BT_UTF8_MAX]);
 
 /* A copy for an error sentence: controls and ill-formed bytes become '?', and what does not fit is
  * cut off behind a whole character. */
-void bt_utf8_show(const char *text, size_t size, char *to, size_t room);
+void bt_text_utf8_show(const char *text, size_t size, char *to, size_t room);
 enum { BT_UTF8_SHOWN_MAX = 64 };
 
 /* U+FFFD. */

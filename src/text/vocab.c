@@ -31,7 +31,7 @@ static bool stands_for_itself(uint32_t byte)
            (byte >= 0xAE && byte <= 0xFF);
 }
 
-uint32_t bt_vocab_code_of_byte(uint8_t byte)
+uint32_t bt_text_vocab_code_of_byte(uint8_t byte)
 {
     if (stands_for_itself(byte)) {
         return byte;
@@ -42,7 +42,7 @@ uint32_t bt_vocab_code_of_byte(uint8_t byte)
     return byte <= 0xA0 ? 0x121u + byte - 0x7F : 0x143u;
 }
 
-int bt_vocab_byte_of_code(uint32_t code)
+int bt_text_vocab_byte_of_code(uint32_t code)
 {
     if (code < 0x100) {
         return stands_for_itself(code) ? (int)code : -1;
@@ -56,7 +56,7 @@ int bt_vocab_byte_of_code(uint32_t code)
     return code == 0x143 ? 0xAD : -1;
 }
 
-int bt_vocab_byte_of_text(const char *text, size_t size)
+int bt_text_vocab_byte_of_text(const char *text, size_t size)
 {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
         return -1;
@@ -150,7 +150,7 @@ static uint32_t slot_of(const bt_vocab *v, const char *text, size_t size)
         if (v->slots[slot] == NONE) {
             return slot;
         }
-        const bt_vocab_text have = bt_vocab_text_of(v, v->slots[slot]);
+        const bt_vocab_text have = bt_text_vocab_text_of(v, v->slots[slot]);
         if (have.size == size && memcmp(have.data, text, size) == 0) {
             return slot;
         }
@@ -171,7 +171,7 @@ static bt_status index_texts(bt_vocab *v, bt_error *err)
     v->slot_mask = n_slots - 1;
     uint32_t n_same = 0;
     for (uint32_t id = 0; id < v->count; id++) {
-        const bt_vocab_text t = bt_vocab_text_of(v, id);
+        const bt_vocab_text t = bt_text_vocab_text_of(v, id);
         const uint32_t slot = slot_of(v, t.data, t.size);
         n_same += v->slots[slot] != NONE;
         v->slots[slot] = id;
@@ -182,7 +182,7 @@ static bt_status index_texts(bt_vocab *v, bt_error *err)
     return BT_OK;
 }
 
-uint32_t bt_vocab_find(const bt_vocab *v, const char *text, size_t size)
+uint32_t bt_text_vocab_find(const bt_vocab *v, const char *text, size_t size)
 {
     return size > v->text_max ? NONE : v->slots[slot_of(v, text, size)];
 }
@@ -250,7 +250,7 @@ static bt_status load_scores(const bt_gguf *file, bt_vocab *v, bt_error *err)
 static void note_blanks(bt_vocab *v)
 {
     for (uint32_t id = 0; id < v->count; id++) {
-        const bt_vocab_text t = bt_vocab_text_of(v, id);
+        const bt_vocab_text t = bt_text_vocab_text_of(v, id);
         for (size_t at = 1; at + 3 <= t.size; at++) {
             if (memcmp(t.data + at, BLANK, 3) == 0) {
                 v->before_blank[(uint8_t)t.data[at - 1]] = 1;
@@ -269,7 +269,7 @@ static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
     }
     char shown[BT_UTF8_SHOWN_MAX];
     if (model.size != 4 || memcmp(model.data, "gpt2", 4) != 0) {
-        bt_utf8_show(model.data, model.size, shown, sizeof shown);
+        bt_text_utf8_show(model.data, model.size, shown, sizeof shown);
         return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.model is '%s'; known are 'gpt2' "
                        "(byte-level BPE) and 'llama' (SentencePiece BPE)", shown);
     }
@@ -281,9 +281,9 @@ static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
         bt_log(BT_LOG_WARN, "text: tokenizer.ggml.pre is missing; 'default' is used, which may cut "
                "words in other places than the model was trained with");
     }
-    v->pre = bt_split_name_find(pre.data, pre.size);
+    v->pre = bt_text_split_name_find(pre.data, pre.size);
     if (!v->pre) {
-        bt_utf8_show(pre.data, pre.size, shown, sizeof shown);
+        bt_text_utf8_show(pre.data, pre.size, shown, sizeof shown);
         return bt_fail(err, BT_E_UNSUPPORTED, "tokenizer.ggml.pre is '%s'; known are default, "
                        "gpt-2, falcon, llama-bpe, qwen2, qwen35, smollm, deepseek-coder, "
                        "deepseek-llm, deepseek-v3, gpt-4o, tekken and the names that mean one of "
@@ -298,8 +298,8 @@ static size_t put_bpe_piece(char *to, bt_vocab_text t)
 {
     size_t n = 0;
     for (size_t at = 0; at < t.size;) {
-        const bt_utf8_char c = bt_utf8_at(t.data + at, t.size - at);
-        const int byte = c.kind == BT_UTF8_GOOD ? bt_vocab_byte_of_code(c.code) : -1;
+        const bt_utf8_char c = bt_text_utf8_at(t.data + at, t.size - at);
+        const int byte = c.kind == BT_UTF8_GOOD ? bt_text_vocab_byte_of_code(c.code) : -1;
         if (byte >= 0) {
             to[n++] = (char)byte;
         } else {
@@ -328,8 +328,8 @@ static size_t put_spm_piece(char *to, bt_vocab_text t)
 
 static size_t put_piece(const bt_vocab *v, uint32_t id, char *to)
 {
-    const bt_vocab_text t = bt_vocab_text_of(v, id);
-    const int byte = bt_vocab_byte_of_text(t.data, t.size);
+    const bt_vocab_text t = bt_text_vocab_text_of(v, id);
+    const int byte = bt_text_vocab_byte_of_text(t.data, t.size);
     switch (v->types[id]) {
     case BT_TOKEN_UNDEFINED:
     case BT_TOKEN_UNUSED:
@@ -365,7 +365,7 @@ static bt_status make_pieces(bt_vocab *v, bt_error *err)
     return BT_OK;
 }
 
-bt_status bt_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err)
+bt_status bt_text_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err)
 {
     BT_TRY(load_model(file, v, err));
     BT_TRY(load_texts(file, v, err));
@@ -375,11 +375,11 @@ bt_status bt_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err)
     if (v->model == BT_VOCAB_SPM) {
         note_blanks(v);
     }
-    BT_TRY(bt_vocab_load_special(file, v, err));
+    BT_TRY(bt_text_vocab_load_special(file, v, err));
     return make_pieces(v, err);
 }
 
-void bt_vocab_done(bt_vocab *v)
+void bt_text_vocab_done(bt_vocab *v)
 {
     bt_free(v->texts);
     bt_free(v->text_at);

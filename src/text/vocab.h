@@ -54,19 +54,19 @@ typedef struct {
     size_t    n_suppressed;
 } bt_vocab;
 
-BT_MUST_CHECK bt_status bt_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err);
-void bt_vocab_done(bt_vocab *v);          /* also of a half-loaded one that began zeroed */
+BT_MUST_CHECK bt_status bt_text_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err);
+void bt_text_vocab_done(bt_vocab *v);          /* also of a half-loaded one that began zeroed */
 
 /* UINT32_MAX: none. Of tokens with equal texts the last is found. */
-uint32_t bt_vocab_find(const bt_vocab *v, const char *text, size_t size);
+uint32_t bt_text_vocab_find(const bt_vocab *v, const char *text, size_t size);
 
-static inline bt_vocab_text bt_vocab_text_of(const bt_vocab *v, uint32_t id)
+static inline bt_vocab_text bt_text_vocab_text_of(const bt_vocab *v, uint32_t id)
 {
     return (bt_vocab_text){ v->texts + v->text_at[id], v->text_at[id + 1] - v->text_at[id] };
 }
 
 /* Neither control nor unknown tokens are shown or made from what users type. */
-static inline bool bt_vocab_is_special(const bt_vocab *v, uint32_t id)
+static inline bool bt_text_vocab_is_special(const bt_vocab *v, uint32_t id)
 {
     return v->types[id] == BT_TOKEN_CONTROL || v->types[id] == BT_TOKEN_UNKNOWN;
 }
@@ -74,15 +74,15 @@ static inline bool bt_vocab_is_special(const bt_vocab *v, uint32_t id)
 /* ---- vocab_special.c: steps of load ---- */
 
 /* Reads the special ids and flags, corrects types, fills the set that ends a generation. */
-BT_MUST_CHECK bt_status bt_vocab_load_special(const bt_gguf *file, bt_vocab *v, bt_error *err);
+BT_MUST_CHECK bt_status bt_text_vocab_load_special(const bt_gguf *file, bt_vocab *v, bt_error *err);
 
 /* ---- bytes and their characters in byte-level BPE ---- */
 
 /* The code point that stands for a byte. */
-uint32_t bt_vocab_code_of_byte(uint8_t byte);
+uint32_t bt_text_vocab_code_of_byte(uint8_t byte);
 /* The byte that a code point stands for, or -1. */
-int      bt_vocab_byte_of_code(uint32_t code);
+int      bt_text_vocab_byte_of_code(uint32_t code);
 /* "<0x0A>" -> 10; -1 for any other text. */
-int      bt_vocab_byte_of_text(const char *text, size_t size);
+int      bt_text_vocab_byte_of_text(const char *text, size_t size);
 
 #endif

@@ -47,7 +47,7 @@ static const char *const fim_separator_texts[] = { "<|file_sep|>", NULL };
 
 static uint32_t find(const bt_vocab *v, const char *text)
 {
-    return bt_vocab_find(v, text, strlen(text));
+    return bt_text_vocab_find(v, text, strlen(text));
 }
 
 /* ---- ids from keys ---- */
@@ -227,7 +227,7 @@ static bool name_has(bt_gguf_string name, const char *lower)
     return false;
 }
 
-bt_status bt_vocab_load_special(const bt_gguf *file, bt_vocab *v, bt_error *err)
+bt_status bt_text_vocab_load_special(const bt_gguf *file, bt_vocab *v, bt_error *err)
 {
     const bool spm = v->model == BT_VOCAB_SPM;
     v->bos = spm ? 1 : 11;

@@ -47,8 +47,8 @@ static void answer(const bt_chat_format *f, const bt_chat_message *messages, uin
 {
     bt_error err;
     bt_chat_prompt p;
-    bt_chat_prompt_init(&p);
-    const bt_status status = bt_chat_render(f, messages, n, o, &p, &err);
+    bt_text_chat_prompt_init(&p);
+    const bt_status status = bt_text_chat_render(f, messages, n, o, &p, &err);
     const char *text = status == BT_OK ? bt_buf_text(&p.text) : err.text;
     const size_t size = status == BT_OK ? p.text.size : strlen(err.text);
     putchar(status == BT_OK ? 0 : 1);
@@ -60,7 +60,7 @@ static void answer(const bt_chat_format *f, const bt_chat_message *messages, uin
         putchar(p.spans[i].from_user);
     }
     fflush(stdout);
-    bt_chat_prompt_done(&p);
+    bt_text_chat_prompt_done(&p);
 }
 
 int main(int argc, char **argv)
@@ -77,14 +77,15 @@ int main(int argc, char **argv)
     template_text[fread(template_text, 1, sizeof template_text - 1, in)] = '\0';
     fclose(in);
     if (strcmp(argv[2], "-") != 0 && (bt_gguf_open(argv[2], &file, &err) != BT_OK ||
-                                      bt_tokenizer_create(file, &tokenizer, &err) != BT_OK)) {
+                                      bt_text_tokenizer_create(file, &tokenizer, &err) != BT_OK)) {
         fprintf(stderr, "%s\n", err.text);
         return 2;
     }
-    const bt_status status = bt_chat_format_create(NULL, tokenizer, template_text, &format, &err);
+    const bt_status status =
+            bt_text_chat_format_create(NULL, tokenizer, template_text, &format, &err);
     bt_gguf_close(file);
     if (status != BT_OK) {
-        bt_tokenizer_destroy(tokenizer);
+        bt_text_tokenizer_destroy(tokenizer);
         fprintf(stderr, "%s\n", err.text);
         return 3;
     }
@@ -106,7 +107,7 @@ int main(int argc, char **argv)
         }
         free(messages);
     }
-    bt_chat_format_destroy(format);
-    bt_tokenizer_destroy(tokenizer);
+    bt_text_chat_format_destroy(format);
+    bt_text_tokenizer_destroy(tokenizer);
     return 0;
 }

@@ -42,16 +42,16 @@ static void encode(const bt_tokenizer *t, char kind, const char *text, size_t si
 {
     bt_error err;
     bt_tokens ids;
-    bt_tokens_init(&ids);
+    bt_text_tokens_init(&ids);
     const bt_encode_options o = { .add_special = kind == 'b', .parse_special = kind != 'e' };
-    if (bt_tokenizer_encode(t, text, size, &o, &ids, &err) != BT_OK) {
+    if (bt_text_tokenizer_encode(t, text, size, &o, &ids, &err) != BT_OK) {
         die(&err);
     }
     put_u32((uint32_t)ids.count);
     for (size_t i = 0; i < ids.count; i++) {
         put_u32(ids.ids[i]);
     }
-    bt_tokens_done(&ids);
+    bt_text_tokens_done(&ids);
 }
 
 static void decode(const bt_tokenizer *t, const char *bytes, size_t size)
@@ -62,7 +62,7 @@ static void decode(const bt_tokenizer *t, const char *bytes, size_t size)
     for (size_t i = 0; i < size / 4; i++) {
         ids[i] = bt_get_le32(bytes + 4 * i);
     }
-    bt_tokenizer_decode(t, ids, size / 4, false, &text);
+    bt_text_tokenizer_decode(t, ids, size / 4, false, &text);
     put_bytes(bt_buf_text(&text), text.size);
     free(ids);
     bt_buf_done(&text);
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     bt_gguf *file;
     bt_tokenizer *t;
     if (argc != 2 || bt_gguf_open(argv[1], &file, &err) != BT_OK ||
-        bt_tokenizer_create(file, &t, &err) != BT_OK) {
+        bt_text_tokenizer_create(file, &t, &err) != BT_OK) {
         die(&err);
     }
     uint8_t head[5];
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
         switch (head[0]) {
         case 'p':
         case 'P': {
-            const char *piece = bt_tokenizer_piece(t, id, head[0] == 'P', &n);
+            const char *piece = bt_text_tokenizer_piece(t, id, head[0] == 'P', &n);
             put_bytes(piece, n);
             break;
         }
@@ -97,8 +97,8 @@ int main(int argc, char **argv)
             decode(t, text, size);
             break;
         case 'g':
-            put_u32((uint32_t)bt_tokenizer_is_eog(t, id) | (uint32_t)bt_tokenizer_is_special(t, id)
-                                                                   << 1);
+            put_u32((uint32_t)bt_text_tokenizer_is_eog(t, id) |
+                    (uint32_t)bt_text_tokenizer_is_special(t, id) << 1);
             break;
         default:
             encode(t, (char)head[0], text, size);
@@ -106,7 +106,7 @@ int main(int argc, char **argv)
         fflush(stdout);
         free(text);
     }
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     bt_gguf_close(file);
     return 0;
 }

@@ -49,8 +49,8 @@ static unsigned check_texts(const bt_body *b)
     for (size_t i = 0; i < b->n_messages; i++) {
         BT_ASSERT(b->messages[i].role);
         BT_ASSERT(b->messages[i].content || b->messages[i].content_size == 0);
-        BT_ASSERT(bt_json_utf8_valid(b->messages[i].content ? b->messages[i].content : "",
-                                     b->messages[i].content_size));
+        BT_ASSERT(bt_serve_json_utf8_valid(b->messages[i].content ? b->messages[i].content : "",
+                                           b->messages[i].content_size));
         sum += touch(b->messages[i].content, b->messages[i].content_size);
     }
     return sum;
@@ -63,8 +63,8 @@ static void check_problem(const bt_problem *p)
     bt_buf text;
     bt_json_writer w;
     bt_buf_init(&text, BT_MEM_test, 1 << 20);
-    bt_json_writer_init(&w, &text);
-    bt_problem_write(p, &w);
+    bt_serve_json_writer_init(&w, &text);
+    bt_serve_problem_write(p, &w);
     json_t *root = json_loadb(text.data, text.size, 0, NULL);
     BT_ASSERT(json_is_string(json_object_get(json_object_get(root, "error"), "message")));
     json_decref(root);
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool ready;
     if (!ready) {
-        bt_json_setup();
+        bt_serve_json_setup();
         ready = true;
     }
     if (size == 0) {
@@ -103,14 +103,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     };
     bt_body body;
     bt_problem problem = { 0 };
-    bt_body_init(&body);
-    if (bt_body_parse(&body, (bt_shape)(data[0] % 3), (const char *)data + 1, size - 1, &defaults,
-                      &problem)) {
-        BT_ASSERT(!bt_problem_is(&problem));
+    bt_serve_body_init(&body);
+    if (bt_serve_body_parse(&body, (bt_shape)(data[0] % 3), (const char *)data + 1, size - 1,
+                            &defaults, &problem)) {
+        BT_ASSERT(!bt_serve_problem_is(&problem));
         check_body(&body);
     } else {
         check_problem(&problem);
     }
-    bt_body_done(&body);
+    bt_serve_body_done(&body);
     return 0;
 }

@@ -41,12 +41,12 @@ static bt_chat_format *make_format(const uint8_t *template_text, size_t size, ui
     memcpy(text, template_text, size);
     text[size] = '\0';
     const char *override = pick & 3 ? text : names[(pick >> 2) % 3];
-    const bt_status status = bt_chat_format_create(NULL, NULL, override, &f, &err);
+    const bt_status status = bt_text_chat_format_create(NULL, NULL, override, &f, &err);
     BT_ASSERT(status == BT_OK || (status == BT_E_UNSUPPORTED && !f));
     if (status != BT_OK) {
-        BT_ASSERT(strlen(err.text) > 10 && bt_utf8_valid(err.text, strlen(err.text)));
-    } else if (strchr(bt_chat_format_source(f), SECRET[1])) {
-        bt_chat_format_destroy(f);
+        BT_ASSERT(strlen(err.text) > 10 && bt_text_utf8_valid(err.text, strlen(err.text)));
+    } else if (strchr(bt_text_chat_format_source(f), SECRET[1])) {
+        bt_text_chat_format_destroy(f);
         f = NULL;
     }
     free(text);
@@ -75,16 +75,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     bt_error err = { 0 };
     bt_chat_prompt p;
-    bt_chat_prompt_init(&p);
+    bt_text_chat_prompt_init(&p);
     const bt_chat_options o = { .add_generation_prompt = data[1] & 1, .continue_final = data[1] & 2,
                                 .now_unix_seconds = 1 };
-    const bt_status status = bt_chat_render(f, messages, n, &o, &p, &err);
+    const bt_status status = bt_text_chat_render(f, messages, n, &o, &p, &err);
     if (status == BT_OK) {
         check_prompt(&p);
     } else {
         BT_ASSERT(status == BT_E_BADINPUT && p.n_spans == 0 && strlen(err.text) > 10);
     }
-    bt_chat_prompt_done(&p);
-    bt_chat_format_destroy(f);
+    bt_text_chat_prompt_done(&p);
+    bt_text_chat_format_destroy(f);
     return 0;
 }

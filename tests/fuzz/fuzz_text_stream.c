@@ -23,7 +23,7 @@ static void whole(const bt_stop *stops, size_t n_stops, const char *bytes, size_
     to->stop = -1;
     to->cut_short = false;
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(bytes + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(bytes + at, size - at);
         const bool good = c.kind == BT_UTF8_GOOD;
         memcpy(to->text + to->size, good ? bytes + at : BT_UTF8_REPLACEMENT, good ? c.size : 3);
         to->size += good ? c.size : 3;
@@ -68,13 +68,13 @@ static void stream(const bt_stop *stops, size_t n_stops, const char *bytes, size
         memcpy(to->text + to->size, part, got);
         to->size += got;
         at += n;
-        BT_ASSERT(bt_utf8_valid(to->text, to->size));
+        BT_ASSERT(bt_text_utf8_valid(to->text, to->size));
     }
     const size_t got = bt_text_stream_end(s, part);
     BT_ASSERT(got <= room);
     memcpy(to->text + to->size, part, got);
     to->size += got;
-    BT_ASSERT(bt_utf8_valid(to->text, to->size));
+    BT_ASSERT(bt_text_utf8_valid(to->text, to->size));
     free(part);
     bt_text_stream_destroy(s);
 }
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         n = n > (size_t)(end - at) ? (size_t)(end - at) : n;
         stops[i] = (bt_stop){ (const char *)at, n };
         at += n;
-        if (!bt_utf8_valid(stops[i].text, n)) {
+        if (!bt_text_utf8_valid(stops[i].text, n)) {
             bt_error err = { 0 };
             bt_text_stream *s;
             BT_ASSERT(bt_text_stream_create(stops, i + 1, 16, &s, &err) == BT_E_BADINPUT);

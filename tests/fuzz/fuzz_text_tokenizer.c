@@ -60,7 +60,7 @@ static bt_gguf_string text_from(bytes *b, vocabulary *v, bool mapped)
     for (uint32_t n = next(b) & 15; n > 0; n--) {
         const uint8_t byte = next(b);
         if (mapped) {
-            size += bt_utf8_put(bt_vocab_code_of_byte(byte), text + size);
+            size += bt_text_utf8_put(bt_text_vocab_code_of_byte(byte), text + size);
         } else {
             text[size++] = (char)byte;
         }
@@ -99,7 +99,7 @@ static void fill(vocabulary *v, bytes *b)
     v->tame = flags & 2;
     for (uint32_t byte = 0; (v->tame || flags & 4) && byte < 256; byte++) {
         char text[8];
-        size_t size = bt_utf8_put(bt_vocab_code_of_byte((uint8_t)byte), text);
+        size_t size = bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)byte), text);
         if (!v->bpe) {
             static const char digits[] = "0123456789ABCDEF";
             memcpy(text, "<0x00>", 6);
@@ -127,7 +127,7 @@ static void fill(vocabulary *v, bytes *b)
 
 static void write(const vocabulary *v, bytes *b, bt_gguf_writer *w)
 {
-    const bt_split_name *pre = &bt_split_names[next(b) % bt_split_name_count];
+    const bt_split_name *pre = &bt_text_split_names[next(b) % bt_text_split_name_count];
     bt_gguf_writer_put_string(w, "tokenizer.ggml.model", v->bpe ? "gpt2" : "llama");
     bt_gguf_writer_put_string(w, "tokenizer.ggml.pre", pre->name);
     if (!v->tame && next(b) & 1) {
@@ -157,10 +157,10 @@ static void encode(const bt_tokenizer *t, const char *text, size_t size, bool sp
 {
     bt_error err = { 0 };
     const bt_encode_options o = { .add_special = false, .parse_special = special };
-    bt_tokens_init(to);
-    BT_ASSERT(bt_tokenizer_encode(t, text, size, &o, to, &err) == BT_OK);
+    bt_text_tokens_init(to);
+    BT_ASSERT(bt_text_tokenizer_encode(t, text, size, &o, to, &err) == BT_OK);
     for (size_t i = 0; i < to->count; i++) {
-        BT_ASSERT(to->ids[i] < bt_tokenizer_count(t));
+        BT_ASSERT(to->ids[i] < bt_text_tokenizer_count(t));
     }
 }
 
@@ -177,10 +177,10 @@ static void check_spans(const bt_tokenizer *t, const char *text, size_t size, si
     bt_error err = { 0 };
     bt_tokens got;
     const bt_text_span spans[] = { { text, cut, user }, { text + cut, size - cut, user } };
-    bt_tokens_init(&got);
-    BT_ASSERT(bt_tokenizer_encode_spans(t, spans, 2, false, &got, &err) == BT_OK);
+    bt_text_tokens_init(&got);
+    BT_ASSERT(bt_text_tokenizer_encode_spans(t, spans, 2, false, &got, &err) == BT_OK);
     BT_ASSERT(same(&got, want));
-    bt_tokens_done(&got);
+    bt_text_tokens_done(&got);
 }
 
 static void check_text(const bt_tokenizer *t, const char *text, size_t size, size_t cut, bool tame)
@@ -191,18 +191,18 @@ static void check_text(const bt_tokenizer *t, const char *text, size_t size, siz
         encode(t, text, size, special, &ids);
         check_spans(t, text, size, cut, !special, &ids);
         bt_buf_init(&whole, BT_MEM_test, 1u << 26);
-        bt_tokenizer_decode(t, ids.ids, ids.count, true, &whole);
+        bt_text_tokenizer_decode(t, ids.ids, ids.count, true, &whole);
         BT_ASSERT(bt_buf_status(&whole) == BT_OK);
-        if (tame && bt_utf8_valid(text, size)) {
+        if (tame && bt_text_utf8_valid(text, size)) {
             BT_ASSERT(whole.size == size && (size == 0 || memcmp(whole.data, text, size) == 0));
         }
         for (size_t i = 0; i < ids.count; i++) {
             size_t n;
-            bt_tokenizer_piece(t, ids.ids[i], true, &n);
-            BT_ASSERT(n <= bt_tokenizer_piece_max(t));
+            bt_text_tokenizer_piece(t, ids.ids[i], true, &n);
+            BT_ASSERT(n <= bt_text_tokenizer_piece_max(t));
         }
         bt_buf_done(&whole);
-        bt_tokens_done(&ids);
+        bt_text_tokens_done(&ids);
     }
 }
 
@@ -233,17 +233,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bt_status status = bt_gguf_open_memory(file_bytes.data, file_bytes.size, "fuzz.gguf", &file,
                                            &err);
     BT_ASSERT(status == BT_OK);
-    status = bt_tokenizer_create(file, &t, &err);
+    status = bt_text_tokenizer_create(file, &t, &err);
     bt_gguf_close(file);
     bt_gguf_writer_done(&w);
     bt_buf_done(&file_bytes);
     if (status != BT_OK) {
-        BT_ASSERT(!t && strlen(err.text) > 10 && bt_utf8_valid(err.text, strlen(err.text)));
+        BT_ASSERT(!t && strlen(err.text) > 10 && bt_text_utf8_valid(err.text, strlen(err.text)));
         BT_ASSERT(!v.tame);
         return 0;
     }
     const size_t left = (size_t)(b.end - b.at);
     check_text(t, (const char *)b.at, left, left ? b.at[0] % (left + 1) : 0, v.tame && v.bpe);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     return 0;
 }

@@ -40,14 +40,14 @@ static float *numbers(size_t n)
 /* Weights of n_out outputs, all made of one random row. */
 static uint8_t *weights(bt_type type, uint32_t n_in, uint32_t n_out, uint64_t *ret_row_bytes)
 {
-    const bt_type_info *info = bt_type_find((uint32_t)type);
+    const bt_type_info *info = bt_quant_type_find((uint32_t)type);
 
-    if (!bt_type_row_bytes(info, n_in, ret_row_bytes)) {
+    if (!bt_quant_type_row_bytes(info, n_in, ret_row_bytes)) {
         abort();
     }
     uint8_t *rows = malloc(*ret_row_bytes * n_out);
     float   *values = numbers(n_in);
-    if (bt_type_encode(type, values, rows, n_in) != BT_OK) {
+    if (bt_quant_type_encode(type, values, rows, n_in) != BT_OK) {
         for (uint64_t i = 0; i < *ret_row_bytes; i++) {
             rows[i] = (uint8_t)(16 + random_below(40));     /* f16 fields are small numbers */
         }
@@ -62,7 +62,7 @@ static uint8_t *weights(bt_type type, uint32_t n_in, uint32_t n_out, uint64_t *r
 /* Many rows from the second level of cache, one row from memory. */
 static void bench_type(bt_type type)
 {
-    const char *name = bt_type_find((uint32_t)type)->name;
+    const char *name = bt_quant_type_find((uint32_t)type)->name;
     const uint32_t n_in = 768, n_out = 1536;
     uint64_t row_bytes = 0;
     uint8_t *rows = weights(type, n_in, n_out, &row_bytes);
@@ -83,7 +83,7 @@ static void bench_type(bt_type type)
                                              n_out));
     const double gops = 2e-9 * ROWS * n_in * n_out / many;
     printf("linear %-7s many rows %6.1f GOPS", name, gops);
-    if (int8_gops > 0.0 && bt_type_find((uint32_t)type)->block_elems > 1) {
+    if (int8_gops > 0.0 && bt_quant_type_find((uint32_t)type)->block_elems > 1) {
         printf(" (%4.1f %%)", 100.0 * gops / int8_gops);
     }
     const size_t copies = BIG_BYTES / m.size_bytes + 1;
@@ -179,13 +179,13 @@ void bench_all(const bt_cpu_kernels *k)
     seed_set(1);
     read_gbs = ceiling_read_gbs();
     int8_gops = ceiling_int8_gops(k->isa);
-    printf("tier %s: memory reads %.1f GB/s", bt_isa_name(k->isa), read_gbs);
+    printf("tier %s: memory reads %.1f GB/s", bt_cpu_isa_name(k->isa), read_gbs);
     if (int8_gops > 0.0) {
         printf(", byte dot products %.0f GOPS", int8_gops);
     }
     printf("; one core\n");
     for (uint32_t id = 0; id < BT_TYPE_ID_MAX; id++) {
-        const bt_type_info *type = bt_type_find(id);
+        const bt_type_info *type = bt_quant_type_find(id);
         if (type && type->can_decode && k->pack_bytes((bt_type)id, 16, 256)) {
             bench_type((bt_type)id);
         }

@@ -20,7 +20,7 @@ static bt_cpu_matrix matrix_of(const bt_cpu_kernels *k, bt_type type, uint32_t n
 void check_act_form(const bt_cpu_kernels *k)
 {
     for (uint32_t id = 0; id < BT_TYPE_ID_MAX; id++) {
-        const bt_type_info *type = bt_type_find(id);
+        const bt_type_info *type = bt_quant_type_find(id);
         for (int packed = 0; type && type->can_decode && packed < 2; packed++) {
             const bt_cpu_matrix w = matrix_of(k, (bt_type)id, 256, packed != 0);
             const uint32_t form = k->act_form(&w);

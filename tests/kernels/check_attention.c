@@ -39,7 +39,7 @@ static uint64_t row_bytes(bt_type type, uint32_t n)
 {
     uint64_t bytes = 0;
 
-    if (!bt_type_row_bytes(bt_type_find((uint32_t)type), n, &bytes)) {
+    if (!bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), n, &bytes)) {
         abort();
     }
     return bytes;
@@ -59,14 +59,14 @@ static void put_row(attention_case *c, uint32_t p, float *key)
     uint8_t *k_to = (uint8_t *)c->pool.data + at + c->a.k_offset + row * c->a.k_row_bytes;
     uint8_t *v_to = (uint8_t *)c->pool.data + at + c->a.v_offset + row * c->a.v_row_bytes;
     uint8_t *size_to = (uint8_t *)c->magnitudes.data + at + c->a.v_offset + row * c->a.v_row_bytes;
-    bool ok = bt_type_encode(s->type_k, k, k_to, n_k) == BT_OK
-              && bt_type_encode(s->type_v, v, v_to, n_v) == BT_OK
-              && bt_type_decode(s->type_k, k_to, key, n_k) == BT_OK
-              && bt_type_decode(s->type_v, v_to, v, n_v) == BT_OK;
+    bool ok = bt_quant_type_encode(s->type_k, k, k_to, n_k) == BT_OK
+              && bt_quant_type_encode(s->type_v, v, v_to, n_v) == BT_OK
+              && bt_quant_type_decode(s->type_k, k_to, key, n_k) == BT_OK
+              && bt_quant_type_decode(s->type_v, v_to, v, n_v) == BT_OK;
     for (uint32_t i = 0; i < n_v; i++) {
         v[i] = fabsf(v[i]);
     }
-    ok = ok && bt_type_encode(s->type_v, v, size_to, n_v) == BT_OK;
+    ok = ok && bt_quant_type_encode(s->type_v, v, size_to, n_v) == BT_OK;
     memcpy((uint8_t *)c->magnitudes.data + at + c->a.k_offset + row * c->a.k_row_bytes, k_to,
            c->a.k_row_bytes);
     if (!ok) {
@@ -181,8 +181,9 @@ static void check_values(attention_case *c, const bt_cpu_kernels *k)
     for (size_t i = 0; i < n; i++) {
         if (!within(y[i], want[i], relative * size[i] + 0x1p-126)) {
             check_failed("%u/%u heads of %u, pages of %u, %s, position %u, window %u: value %zu is "
-                         "%.9g instead of %.9g", c->s.n_heads, c->s.n_kv_heads, c->s.dim,
-                         c->s.page_tokens, bt_type_find((uint32_t)c->s.type_k)->name, c->s.position,
+                         "%.9g instead of %.9g",
+                         c->s.n_heads, c->s.n_kv_heads, c->s.dim, c->s.page_tokens,
+                         bt_quant_type_find((uint32_t)c->s.type_k)->name, c->s.position,
                          c->s.window, i, y[i], want[i]);
             return;
         }

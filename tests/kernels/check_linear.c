@@ -52,12 +52,12 @@ static const int *f16_fields(bt_type type)
  * are ordinary numbers of either sign, now and then zero or tiny. */
 static void fill_weights(bt_type type, uint8_t *to, size_t n_values)
 {
-    const bt_type_info *info = bt_type_find(type);
+    const bt_type_info *info = bt_quant_type_find(type);
 
     if (info->block_elems == 1) {
         for (size_t i = 0; i < n_values; i++) {
             const float value = random_normal();
-            if (bt_type_encode(type, &value, to + i * info->block_bytes, 1) != BT_OK) {
+            if (bt_quant_type_encode(type, &value, to + i * info->block_bytes, 1) != BT_OK) {
                 abort();
             }
         }
@@ -71,7 +71,7 @@ static void fill_weights(bt_type type, uint8_t *to, size_t n_values)
         for (const int *f = f16_fields(type); *f >= 0; f++) {
             const float scale = random_below(16) == 0 ? 0.0f
                 : random_below(16) == 0 ? 0x1p-20f : 0.02f * random_unit();
-            bt_put_le16(to + *f, bt_f32_to_f16(scale));
+            bt_put_le16(to + *f, bt_quant_f32_to_f16(scale));
         }
         if (type == BT_TYPE_MXFP4) {
             to[0] = (uint8_t)(118 + random_below(8));
@@ -83,37 +83,38 @@ static void fill_weights(bt_type type, uint8_t *to, size_t n_values)
  * bound for element i, read from the block with the format's own fields. */
 static double addend_bound(bt_type type, const uint8_t *row, uint32_t i)
 {
-    const bt_type_info *info = bt_type_find(type);
+    const bt_type_info *info = bt_quant_type_find(type);
     const uint8_t *block = row + i / info->block_elems * info->block_bytes;
     const unsigned e = i % info->block_elems;
     uint8_t        scale, min;
 
     switch (type) {
     case BT_TYPE_Q4_0:
-        return 8 * fabs(bt_block_f16(block));
+        return 8 * fabs(bt_quant_block_f16(block));
     case BT_TYPE_Q5_0:
-        return 16 * fabs(bt_block_f16(block));
+        return 16 * fabs(bt_quant_block_f16(block));
     case BT_TYPE_Q8_0:
     case BT_TYPE_IQ4_NL:
-        return 128 * fabs(bt_block_f16(block));
+        return 128 * fabs(bt_quant_block_f16(block));
     case BT_TYPE_Q4_1:
     case BT_TYPE_Q5_1:
-        return fabs(bt_block_f16(block + 2));
+        return fabs(bt_quant_block_f16(block + 2));
     case BT_TYPE_MXFP4:
-        return 12 * bt_block_e8m0_half(block[0]);
+        return 12 * bt_quant_block_e8m0_half(block[0]);
     case BT_TYPE_Q2_K:
-        return fabs(bt_block_f16(block + 82) * (block[e / 16] >> 4));
+        return fabs(bt_quant_block_f16(block + 82) * (block[e / 16] >> 4));
     case BT_TYPE_Q3_K:
-        return 4 * fabs(bt_block_f16(block + 108) * bt_block_q3_scale(block + 96, e / 16));
+        return 4 *
+               fabs(bt_quant_block_f16(block + 108) * bt_quant_block_q3_scale(block + 96, e / 16));
     case BT_TYPE_Q4_K:
     case BT_TYPE_Q5_K:
-        bt_block_scale_min(block + 4, e / 32, &scale, &min);
-        return fabs(bt_block_f16(block + 2) * min);
+        bt_quant_block_scale_min(block + 4, e / 32, &scale, &min);
+        return fabs(bt_quant_block_f16(block + 2) * min);
     case BT_TYPE_Q6_K:
-        return 32 * fabs(bt_block_f16(block + 208) * (int8_t)block[192 + e / 16]);
+        return 32 * fabs(bt_quant_block_f16(block + 208) * (int8_t)block[192 + e / 16]);
     case BT_TYPE_IQ4_XS:
-        return 128 * fabs(bt_block_f16(block)
-                          * bt_block_iq4_xs_scale(bt_get_le16(block + 2), block + 4, e / 32));
+        return 128 * fabs(bt_quant_block_f16(block) *
+                          bt_quant_block_iq4_xs_scale(bt_get_le16(block + 2), block + 4, e / 32));
     default:
         return 0.0;
     }
@@ -132,7 +133,7 @@ typedef struct {
 
 static bool case_make(linear_case *c, const bt_cpu_kernels *k, bool repack)
 {
-    if (!bt_type_row_bytes(bt_type_find(c->type), c->n_in, &c->row_bytes)) {
+    if (!bt_quant_type_row_bytes(bt_quant_type_find(c->type), c->n_in, &c->row_bytes)) {
         return false;
     }
     c->rows = guarded_alloc(c->row_bytes * c->n_out);
@@ -204,7 +205,7 @@ static void check_output(const linear_case *c, const bt_cpu_kernels *k, const fl
     const uint8_t *row = (const uint8_t *)c->rows.data + o * c->row_bytes;
     const float   *x = (const float *)c->x.data + (size_t)r * c->n_in;
     const bool     codes = k->act_form(&c->m) == BT_ACT_FORM_Q8;
-    const char    *name = bt_type_find(c->type)->name;
+    const char    *name = bt_quant_type_find(c->type)->name;
     double         exact = 0.0, given = 0.0, magnitude = 0.0, step = 0.0;
 
     for (uint32_t i = 0; i < c->n_in; i++) {
@@ -252,7 +253,7 @@ static void check_values(const linear_case *c, const bt_cpu_kernels *k)
         run(c, k, 0, c->n_rows, 0, c->n_out, biased, add, values);
         for (uint32_t o = 0; o < c->n_out; o++) {
             const uint8_t *row = (const uint8_t *)c->rows.data + o * c->row_bytes;
-            if (bt_type_decode(c->type, row, weights, c->n_in) != BT_OK) {
+            if (bt_quant_type_decode(c->type, row, weights, c->n_in) != BT_OK) {
                 abort();
             }
             for (uint32_t r = 0; r < c->n_rows; r++) {
@@ -277,7 +278,8 @@ static void check_invariance(const linear_case *c, const bt_cpu_kernels *k)
         run(c, k, r, 1, 0, c->n_out, true, false, got + (size_t)r * c->n_out);
     }
     if (memcmp(want, got, sizeof(float) * n) != 0) {
-        check_failed("%s: a row alone differs from it in company", bt_type_find(c->type)->name);
+        check_failed("%s: a row alone differs from it in company",
+                     bt_quant_type_find(c->type)->name);
     }
     for (uint32_t size = 2; size <= 17 && size < c->n_rows; size++) {
         memset(got, 0xff, sizeof(float) * n);
@@ -291,8 +293,8 @@ static void check_invariance(const linear_case *c, const bt_cpu_kernels *k)
             }
         }
         if (memcmp(want, got, sizeof(float) * n) != 0) {
-            check_failed("%s: batches of %u differ from one batch", bt_type_find(c->type)->name,
-                         size);
+            check_failed("%s: batches of %u differ from one batch",
+                         bt_quant_type_find(c->type)->name, size);
         }
     }
     guarded_free(&whole);
@@ -313,8 +315,8 @@ static void check_other_tiers(const linear_case *c, const bt_cpu_kernels *k)
         }
         run(c, other, 0, c->n_rows, 0, c->n_out, true, false, theirs.data);
         if (memcmp(mine.data, theirs.data, mine.size) != 0) {
-            check_failed("%s: differs from tier %s", bt_type_find(c->type)->name,
-                         bt_isa_name(other->isa));
+            check_failed("%s: differs from tier %s", bt_quant_type_find(c->type)->name,
+                         bt_cpu_isa_name(other->isa));
         }
     }
     guarded_free(&mine);
@@ -358,7 +360,7 @@ void check_pack(const bt_cpu_kernels *k)
         const uint32_t n_in = 512, n_out = 213;
         linear_case c = { .type = TYPES[t], .n_in = n_in, .n_out = n_out, .n_rows = 1 };
         if (!case_make(&c, k, true)) {
-            check_failed("%s: no matrix of 512 inputs", bt_type_find(TYPES[t])->name);
+            check_failed("%s: no matrix of 512 inputs", bt_quant_type_find(TYPES[t])->name);
             continue;
         }
         if (c.packed.map) {
@@ -376,7 +378,7 @@ void check_pack(const bt_cpu_kernels *k)
             c.m.data = parts.data;
             run(&c, k, 0, 1, 0, n_out, false, false, pieces);
             if (memcmp(whole, pieces, sizeof whole) != 0) {
-                check_failed("%s: packed in parts differs", bt_type_find(TYPES[t])->name);
+                check_failed("%s: packed in parts differs", bt_quant_type_find(TYPES[t])->name);
             }
             guarded_free(&parts);
         }
@@ -389,16 +391,17 @@ void check_pack_bytes(const bt_cpu_kernels *k)
     for (size_t t = 0; t < BT_LEN(TYPES); t++) {
         uint64_t row_bytes = 0;
         const size_t packed = k->pack_bytes(TYPES[t], 64, 1024);
-        if (!bt_type_row_bytes(bt_type_find(TYPES[t]), 1024, &row_bytes)) {
+        if (!bt_quant_type_row_bytes(bt_quant_type_find(TYPES[t]), 1024, &row_bytes)) {
             abort();
         }
         /* No type may grow by more than a quarter: memory and bandwidth are what packing saves. */
         if (packed != 0 && (packed < 64 * row_bytes || packed > 80 * row_bytes)) {
-            check_failed("%s: %zu bytes packed, %llu in the file", bt_type_find(TYPES[t])->name,
-                         packed, (unsigned long long)(64 * row_bytes));
+            check_failed("%s: %zu bytes packed, %llu in the file",
+                         bt_quant_type_find(TYPES[t])->name, packed,
+                         (unsigned long long)(64 * row_bytes));
         }
         if (packed != 0 && k->pack_bytes(TYPES[t], 63, 1024) > packed) {
-            check_failed("%s: fewer outputs need more", bt_type_find(TYPES[t])->name);
+            check_failed("%s: fewer outputs need more", bt_quant_type_find(TYPES[t])->name);
         }
     }
 }
@@ -407,10 +410,10 @@ void check_layout_of(const bt_cpu_kernels *k)
 {
     for (size_t t = 0; t < BT_LEN(TYPES); t++) {
         if (k->layout_of(TYPES[t], false) != 0) {
-            check_failed("%s: rows of the file are layout 0", bt_type_find(TYPES[t])->name);
+            check_failed("%s: rows of the file are layout 0", bt_quant_type_find(TYPES[t])->name);
         }
         if (k->pack_bytes(TYPES[t], 16, 256) != 0 && k->layout_of(TYPES[t], true) == 0) {
-            check_failed("%s: packed is not layout 0", bt_type_find(TYPES[t])->name);
+            check_failed("%s: packed is not layout 0", bt_quant_type_find(TYPES[t])->name);
         }
     }
 }
@@ -420,7 +423,7 @@ void check_decode_row(const bt_cpu_kernels *k)
     for (size_t t = 0; t < BT_LEN(TYPES); t++) {
         const uint32_t n_in = 512, n_rows = 3;
         uint64_t       row_bytes = 0;
-        if (!bt_type_row_bytes(bt_type_find(TYPES[t]), n_in, &row_bytes)) {
+        if (!bt_quant_type_row_bytes(bt_quant_type_find(TYPES[t]), n_in, &row_bytes)) {
             abort();
         }
         guarded rows = guarded_alloc(row_bytes * n_rows), got = guarded_alloc(sizeof(float) * n_in);
@@ -428,9 +431,10 @@ void check_decode_row(const bt_cpu_kernels *k)
         fill_weights(TYPES[t], rows.data, n_in * n_rows);
         for (uint32_t r = 0; r < n_rows; r++) {
             k->decode_row(TYPES[t], rows.data, n_in, r, got.data);
-            if (bt_type_decode(TYPES[t], (uint8_t *)rows.data + r * row_bytes, want, n_in) != BT_OK
-                || memcmp(want, got.data, sizeof want) != 0) {
-                check_failed("%s: row %u differs", bt_type_find(TYPES[t])->name, r);
+            if (bt_quant_type_decode(TYPES[t], (uint8_t *)rows.data + r * row_bytes, want, n_in) !=
+                        BT_OK ||
+                memcmp(want, got.data, sizeof want) != 0) {
+                check_failed("%s: row %u differs", bt_quant_type_find(TYPES[t])->name, r);
             }
         }
         guarded_free(&rows);

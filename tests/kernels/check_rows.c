@@ -223,21 +223,21 @@ void check_rope(const bt_cpu_kernels *k)
     }
 }
 
-/* The bytes of bt_type_encode, whatever the value. */
+/* The bytes of bt_quant_type_encode, whatever the value. */
 static void check_store_of(const bt_cpu_kernels *k, bt_type type, const float *x, uint32_t n)
 {
     uint64_t bytes = 0;
 
-    if (!bt_type_row_bytes(bt_type_find((uint32_t)type), n, &bytes)) {
+    if (!bt_quant_type_row_bytes(bt_quant_type_find((uint32_t)type), n, &bytes)) {
         abort();
     }
     guarded got = guarded_alloc(bytes), want = guarded_alloc(bytes);
-    if (bt_type_encode(type, x, want.data, n) != BT_OK) {
+    if (bt_quant_type_encode(type, x, want.data, n) != BT_OK) {
         abort();
     }
     k->kv_store(type, x, got.data, n);
     if (memcmp(got.data, want.data, bytes) != 0) {
-        check_failed("%u values of %s differ", n, bt_type_find((uint32_t)type)->name);
+        check_failed("%u values of %s differ", n, bt_quant_type_find((uint32_t)type)->name);
     }
     guarded_free(&got);
     guarded_free(&want);

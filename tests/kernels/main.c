@@ -19,7 +19,7 @@ _Static_assert(sizeof(bt_cpu_kernels)
 
 static void check_tier(const bt_cpu_kernels *k, uint64_t seed)
 {
-    printf("tier %s, seed %llu\n", bt_isa_name(k->isa), (unsigned long long)seed);
+    printf("tier %s, seed %llu\n", bt_cpu_isa_name(k->isa), (unsigned long long)seed);
 #define X(name)                                     \
     check_begin(#name);                             \
     seed_set(seed);                                 \
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--bench") == 0) {
             bench = true;
         } else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc) {
-            if (!bt_isa_parse(argv[++i], &only)) {
+            if (!bt_cpu_isa_parse(argv[++i], &only)) {
                 return usage();
             }
         } else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
         }
         if (!k) {
             if (only != BT_ISA_COUNT) {
-                printf("this machine has no %s: nothing checked\n", bt_isa_name(only));
+                printf("this machine has no %s: nothing checked\n", bt_cpu_isa_name(only));
             }
         } else if (bench) {
             bench_all(k);

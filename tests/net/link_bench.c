@@ -76,7 +76,7 @@ static void receive_all(bt_listener *listener, uint64_t total, int report)
     uint64_t n = 0;
 
     memset(region, 1, REGION);
-    check(bt_listener_accept(listener, 10000, &link, &err), &err);
+    check(bt_link_listener_accept(listener, 10000, &link, &err), &err);
     check(bt_link_receive(link, 10000, &f, &err), &err);
     const double before = cpu_seconds();
     while (n < total) {
@@ -138,23 +138,23 @@ int main(int argc, char **argv)
     bt_error err;
     int report[2];
 
-    check(bt_listener_open("127.0.0.1:0", &o, &listener, &err), &err);
+    check(bt_link_listener_open("127.0.0.1:0", &o, &listener, &err), &err);
     if (pipe(report) != 0) {
         return 1;
     }
     const pid_t child = fork();
     if (child == 0) {
         receive_all(listener, total, report[1]);
-        bt_listener_close(listener);
+        bt_link_listener_close(listener);
         return 0;
     }
     double sender = 0, receiver = 0;
-    const double seconds = send_all(bt_listener_address(listener), &o, total, size, &sender);
+    const double seconds = send_all(bt_link_listener_address(listener), &o, total, size, &sender);
     if (read(report[0], &receiver, sizeof receiver) != sizeof receiver) {
         return 1;
     }
     waitpid(child, NULL, 0);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
     const double gb = (double)total / 1e9;
     printf("{\"gbytes_per_second\":%.3f,\"gbytes\":%.3f,\"seconds\":%.3f,\"body_bytes\":%u,"
            "\"sender_cpu_s_per_gbyte\":%.3f,\"receiver_cpu_s_per_gbyte\":%.3f,\"encrypted\":%s}\n",

@@ -51,7 +51,7 @@ static void recorded_machines_get_their_tier(void **state)
     for (size_t i = 0; i < BT_LEN(RECORDS); i++) {
         const bt_isa got = bt_cpu_isa_of_cpuid(&RECORDS[i].record);
         if (got != RECORDS[i].want) {
-            fail_msg("%s: %s", RECORDS[i].machine, bt_isa_name(got));
+            fail_msg("%s: %s", RECORDS[i].machine, bt_cpu_isa_name(got));
         }
     }
 }
@@ -59,12 +59,12 @@ static void recorded_machines_get_their_tier(void **state)
 static void this_machine_has_its_tier_and_all_below(void **state)
 {
     (void)state;
-    const bt_isa best = bt_isa_detect();
-    assert_true(bt_isa_supported(best));
-    assert_true(bt_isa_supported(BT_ISA_REF));
+    const bt_isa best = bt_cpu_isa_detect();
+    assert_true(bt_cpu_isa_supported(best));
+    assert_true(bt_cpu_isa_supported(BT_ISA_REF));
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
         const bt_cpu_kernels *k = bt_cpu_kernels_get((bt_isa)isa);
-        assert_int_equal(k != NULL, bt_isa_supported((bt_isa)isa));
+        assert_int_equal(k != NULL, bt_cpu_isa_supported((bt_isa)isa));
         if (k) {
             assert_int_equal(k->isa, isa);
             assert_ptr_equal(k, bt_cpu_kernels_get((bt_isa)isa));
@@ -81,20 +81,20 @@ static void names_are_parsed(void **state)
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
         bt_isa parsed = BT_ISA_COUNT;
-        assert_true(bt_isa_parse(bt_isa_name((bt_isa)isa), &parsed));
+        assert_true(bt_cpu_isa_parse(bt_cpu_isa_name((bt_isa)isa), &parsed));
         assert_int_equal(parsed, isa);
     }
     bt_isa untouched = BT_ISA_AVX512;
-    assert_false(bt_isa_parse("sse9", &untouched));
-    assert_false(bt_isa_parse(NULL, &untouched));
+    assert_false(bt_cpu_isa_parse("sse9", &untouched));
+    assert_false(bt_cpu_isa_parse(NULL, &untouched));
     assert_int_equal(untouched, BT_ISA_AVX512);
-    assert_string_equal(bt_isa_name((bt_isa)99), "unknown");
+    assert_string_equal(bt_cpu_isa_name((bt_isa)99), "unknown");
 }
 
 static void matrices_are_made_and_given_back(void **state)
 {
     (void)state;
-    const bt_cpu_kernels *k = bt_cpu_kernels_get(bt_isa_detect());
+    const bt_cpu_kernels *k = bt_cpu_kernels_get(bt_cpu_isa_detect());
     uint8_t       rows[3 * 18 * 2] = { 0 };
     bt_cpu_matrix m;
     bt_error      err;
@@ -134,7 +134,7 @@ static void what_cannot_be_read_is_refused_by_name(void **state)
 static void no_memory_is_reported(void **state)
 {
     (void)state;
-    const bt_cpu_kernels *k = bt_cpu_kernels_get(bt_isa_detect());
+    const bt_cpu_kernels *k = bt_cpu_kernels_get(bt_cpu_isa_detect());
     const uint8_t rows[18] = { 0 };
     bt_cpu_matrix m;
     bt_error      err;

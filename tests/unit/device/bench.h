@@ -55,9 +55,9 @@ static inline bt_weight bench_weight(bench *b, bt_type type, uint32_t n_in, uint
     for (size_t i = 0; i < n; i++) {
         values[i] = middle + size * bench_value(b);
     }
-    assert_true(bt_type_row_bytes(bt_type_find(type), n_in, &row_bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(type), n_in, &row_bytes));
     void *bytes = malloc(row_bytes * n_out);
-    assert_int_equal(bt_type_encode(type, values, bytes, n), BT_OK);
+    assert_int_equal(bt_quant_type_encode(type, values, bytes, n), BT_OK);
     free(values);
     b->kept[b->n_kept++] = bytes;
     const bt_weight_source s = { .name = "weight", .type = type, .n_in = n_in, .n_out = n_out,
@@ -96,22 +96,22 @@ static inline void bench_tape(bench *b, bt_type type)
 {
     bt_tape *t;
     const uint32_t q = HEADS * DIM, k = KEY_HEADS * DIM, v = KEY_HEADS * DIM_V;
-    assert_int_equal(bt_tape_create(b->device, &t, NULL), BT_OK);
-    const bt_rows x = bt_tape_rows(t, WIDTH), h = bt_tape_rows(t, WIDTH);
-    const bt_rows qkv = bt_tape_rows(t, q + k + v), a = bt_tape_rows(t, HEADS * DIM_V);
-    const bt_rows again = bt_tape_rows(t, WIDTH);
-    const bt_rows gu = bt_tape_rows(t, 2 * FF), g = bt_tape_rows(t, FF);
-    const bt_rows xp = bt_tape_rows_picked(t, WIDTH), qp = bt_tape_rows_picked(t, q);
-    const bt_rows ap = bt_tape_rows_picked(t, HEADS * DIM_V);
-    const bt_rows logits = bt_tape_rows_picked(t, VOCAB);
+    assert_int_equal(bt_ops_tape_create(b->device, &t, NULL), BT_OK);
+    const bt_rows x = bt_ops_tape_rows(t, WIDTH), h = bt_ops_tape_rows(t, WIDTH);
+    const bt_rows qkv = bt_ops_tape_rows(t, q + k + v), a = bt_ops_tape_rows(t, HEADS * DIM_V);
+    const bt_rows again = bt_ops_tape_rows(t, WIDTH);
+    const bt_rows gu = bt_ops_tape_rows(t, 2 * FF), g = bt_ops_tape_rows(t, FF);
+    const bt_rows xp = bt_ops_tape_rows_picked(t, WIDTH), qp = bt_ops_tape_rows_picked(t, q);
+    const bt_rows ap = bt_ops_tape_rows_picked(t, HEADS * DIM_V);
+    const bt_rows logits = bt_ops_tape_rows_picked(t, VOCAB);
     bt_embed(t, .table = bench_weight(b, type, WIDTH, VOCAB, 1, 0, true), .y = x, .scale = 1.5f);
     for (uint32_t i = 0; i < LAYERS; i++) {
         const bt_weight angles = bench_frequencies(b, DIM / 2 - 4 * i);
         const bt_rope_style style = i == 0 ? BT_ROPE_NORM : BT_ROPE_NEOX;
         const bt_type other = i == 0 ? type : BT_TYPE_Q8_0;
-        const bt_rows rq = bt_rows_slice(qkv, 0, q), rk = bt_rows_slice(qkv, q, k);
+        const bt_rows rq = bt_ops_rows_slice(qkv, 0, q), rk = bt_ops_rows_slice(qkv, q, k);
         const bool last = i + 1 == LAYERS;
-        bt_tape_set_layer(t, i);
+        bt_ops_tape_set_layer(t, i);
         bt_rmsnorm(t, .x = x, .w = bench_vector(b, WIDTH, 1), .y = h, .eps = 1e-5f);
         bt_linear(t, .x = h, .y = qkv,
                   .w = { bench_matrix(b, type, WIDTH, q), bench_matrix(b, other, WIDTH, k),
@@ -124,7 +124,7 @@ static inline void bench_tape(bench *b, bt_type type)
                 .style = style, .magnitude = 1.1f);
         bt_rope(t, .x = rk, .frequencies = angles, .n_heads = KEY_HEADS, .n_rot = DIM - 8 * i,
                 .style = style, .magnitude = 1.0f);
-        bt_kv_put(t, .k = rk, .v = bt_rows_slice(qkv, q + k, v), .layer = i);
+        bt_kv_put(t, .k = rk, .v = bt_ops_rows_slice(qkv, q + k, v), .layer = i);
         bt_mark(t, .layer = i);
         if (last) {
             bt_pick(t, .x = x, .y = xp);
@@ -140,21 +140,21 @@ static inline void bench_tape(bench *b, bt_type type)
         }
         bt_linear(t, .x = x, .y = gu, .w = { bench_matrix(b, type, WIDTH, FF),
                                              bench_matrix(b, other, WIDTH, FF) });
-        bt_glu(t, .gate = bt_rows_slice(gu, 0, FF), .up = bt_rows_slice(gu, FF, FF), .y = g,
+        bt_glu(t, .gate = bt_ops_rows_slice(gu, 0, FF), .up = bt_ops_rows_slice(gu, FF, FF), .y = g,
                .act = BT_ACT_SILU);
-        bt_glu(t, .gate = g, .up = bt_rows_slice(gu, 0, FF), .y = g, .act = BT_ACT_GELU_TANH);
+        bt_glu(t, .gate = g, .up = bt_ops_rows_slice(gu, 0, FF), .y = g, .act = BT_ACT_GELU_TANH);
         bt_linear(t, .x = g, .y = h, .w = { bench_matrix(b, other, FF, WIDTH) });
         bt_rmsnorm(t, .x = h, .w = bench_vector(b, WIDTH, 1), .y = x, .eps = 1e-5f, .add = true);
         bt_add(t, .x = again, .y = x);
         bt_scale(t, .x = x, .by = 0.7f);
     }
-    bt_tape_set_layer(t, BT_TAPE_NO_LAYER);
+    bt_ops_tape_set_layer(t, BT_TAPE_NO_LAYER);
     bt_linear(t, .x = xp, .y = logits, .w = { bench_matrix(b, type, WIDTH, VOCAB) },
               .bias = { bench_vector(b, VOCAB, 0) });
     bt_softcap(t, .x = logits, .cap = 2.0f);
-    bt_tape_set_result(t, logits);
+    bt_ops_tape_set_result(t, logits);
     bt_error err = { 0 };
-    if (bt_tape_finish(t, &err) != BT_OK) {
+    if (bt_ops_tape_finish(t, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
     b->tape = t;
@@ -163,8 +163,8 @@ static inline void bench_tape(bench *b, bt_type type)
 static inline void bench_pool(bench *b, bt_type type_k, bt_type type_v)
 {
     uint64_t k_bytes, v_bytes, at = 0;
-    assert_true(bt_type_row_bytes(bt_type_find(type_k), KEY_HEADS * DIM, &k_bytes));
-    assert_true(bt_type_row_bytes(bt_type_find(type_v), KEY_HEADS * DIM_V, &v_bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(type_k), KEY_HEADS * DIM, &k_bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(type_v), KEY_HEADS * DIM_V, &v_bytes));
     for (uint32_t i = 0; i < LAYERS; i++) {
         b->layers[i] = (bt_kv_layer){ KEY_HEADS * DIM, KEY_HEADS * DIM_V, at, at + PAGE * k_bytes,
                                       k_bytes, v_bytes };
@@ -196,7 +196,7 @@ static inline bench *bench_open(bt_device *device, bt_type type, bt_type type_k,
 
 static inline void bench_close(bench *b)
 {
-    bt_tape_destroy(b->tape);
+    bt_ops_tape_destroy(b->tape);
     bt_device_close(b->device);
     for (uint32_t i = 0; i < b->n_kept; i++) {
         free(b->kept[i]);

@@ -59,7 +59,7 @@ static void every_op_follows_its_formula(void **state)
                                          { BT_TYPE_Q8_0, BT_TYPE_Q4_0 } };
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        if (!bt_isa_supported((bt_isa)isa)) {
+        if (!bt_cpu_isa_supported((bt_isa)isa)) {
             continue;
         }
         for (size_t i = 0; i < BT_LEN(all_types); i++) {
@@ -82,7 +82,7 @@ typedef struct { float logits[ROWS_MAX][VOCAB]; uint8_t *pool; size_t pool_bytes
 static void take_logits(bench *b, const bench_step *s, uint32_t position, outcome *o)
 {
     uint64_t stride;
-    const float *rows = bt_device_read_rows(b->device, bt_tape_result(b->tape), &stride);
+    const float *rows = bt_device_read_rows(b->device, bt_ops_tape_result(b->tape), &stride);
     for (uint32_t i = 0; i < s->step.n_logit_rows; i++) {
         const uint32_t row = s->logit_rows[i];
         if (s->positions[row] >= position && s->row_sequence[row] == 0) {
@@ -141,14 +141,14 @@ static void bits_do_not_hang_on_how_it_is_run(void **state)
     enum { N = 70 };
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        for (size_t type = 0; type < BT_LEN(all_types) && bt_isa_supported((bt_isa)isa);
+        for (size_t type = 0; type < BT_LEN(all_types) && bt_cpu_isa_supported((bt_isa)isa);
              type += 3) {
             outcome *whole = go((bt_isa)isa, 1, all_types[type], N, N, false);
             for (size_t c = 0; c < BT_LEN(chunks); c++) {
                 char what[80];
                 const uint32_t threads = 1 + c % 3;
-                snprintf(what, sizeof what, "%s, chunk %u, %u threads", bt_isa_name((bt_isa)isa),
-                         chunks[c], threads);
+                snprintf(what, sizeof what, "%s, chunk %u, %u threads",
+                         bt_cpu_isa_name((bt_isa)isa), chunks[c], threads);
                 expect_same(whole, go((bt_isa)isa, threads, all_types[type], N, chunks[c], false),
                             what);
             }
@@ -165,7 +165,7 @@ static void marks_come_in_order_once_a_layer(void **state)
 {
     bench_step s;
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     step_begin(b, &s);
     step_add(&s, 0, 0, 20, 0);
     run(b, &s);
@@ -191,7 +191,7 @@ static void rows_are_complete_at_their_mark(void **state)
     bench_step s;
     witness w = { 0 };
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     w.b = b;
     step_begin(b, &s);
     step_add(&s, 0, 0, PAGE, 1);
@@ -225,7 +225,7 @@ static void wrong_steps_are_refused(void **state)
 {
     bench_step good, s;
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     step_begin(b, &good);
     step_add(&good, 0, 0, 6, 1);
     /* A step points into itself, so each is made anew. */
@@ -262,14 +262,14 @@ static void unprepared_tapes_are_refused(void **state)
     bench_step s;
     bt_error err = { 0 };
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     bt_tape *other = b->tape;
     bench_tape(b, BT_TYPE_F32);
     step_begin(b, &s);
     step_add(&s, 0, 0, 6, 1);
     assert_int_equal(bt_device_run(b->device, b->tape, &s.step, &err), BT_E_DEVICE);
     assert_non_null(strstr(err.text, "not prepared"));
-    bt_tape_destroy(b->tape);
+    bt_ops_tape_destroy(b->tape);
     b->tape = other;
     run(b, &s);
     bench_close(b);
@@ -279,22 +279,22 @@ static void unprepared_tapes_are_refused(void **state)
 static void tapes_come_and_go(void **state)
 {
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 1), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     bt_tape *first = b->tape;
     bench_step s;
     step_begin(b, &s);
     step_add(&s, 0, 0, 6, 1);
     for (int i = 0; i < 20; i++) {
         bt_tape *t;
-        assert_int_equal(bt_tape_create(b->device, &t, NULL), BT_OK);
-        const bt_rows x = bt_tape_rows(t, WIDTH);
-        bt_embed(t, .table = bt_tape_op(first, 0)->embed.table, .y = x, .scale = (float)i);
-        assert_int_equal(bt_tape_finish(t, NULL), BT_OK);
+        assert_int_equal(bt_ops_tape_create(b->device, &t, NULL), BT_OK);
+        const bt_rows x = bt_ops_tape_rows(t, WIDTH);
+        bt_embed(t, .table = bt_ops_tape_op(first, 0)->embed.table, .y = x, .scale = (float)i);
+        assert_int_equal(bt_ops_tape_finish(t, NULL), BT_OK);
         assert_int_equal(bt_device_run(b->device, t, &s.step, NULL), BT_E_DEVICE);
         assert_int_equal(bt_device_prepare(b->device, t, 8, 0, NULL), BT_OK);
         s.step.n_logit_rows = 0;
         assert_int_equal(bt_device_run(b->device, t, &s.step, NULL), BT_OK);
-        bt_tape_destroy(t);
+        bt_ops_tape_destroy(t);
     }
     assert_int_equal(bt_device_run(b->device, first, &s.step, NULL), BT_E_DEVICE);
     assert_int_equal(bt_device_prepare(b->device, first, ROWS_MAX, ROWS_MAX, NULL), BT_OK);
@@ -311,7 +311,7 @@ static void bad_weights_are_refused(void **state)
     bt_weight_source s = { .name = "some.weight", .type = (bt_type)16, .n_in = 256, .n_out = 2,
                            .rows = bytes, .size_bytes = 132 };
     (void)state;
-    bt_device *d = bench_cpu(bt_isa_detect(), 1);
+    bt_device *d = bench_cpu(bt_cpu_isa_detect(), 1);
     assert_int_equal(bt_device_weight_load(d, &s, &w, &err), BT_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "'some.weight' is of type IQ2_XXS"));
     s.type = BT_TYPE_Q4_K;
@@ -326,7 +326,8 @@ static void running_allocates_nothing(void **state)
 {
     bench_step s;
     (void)state;
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 2), BT_TYPE_Q8_0, BT_TYPE_F16, BT_TYPE_F16);
+    bench *b =
+            bench_open(bench_cpu(bt_cpu_isa_detect(), 2), BT_TYPE_Q8_0, BT_TYPE_F16, BT_TYPE_F16);
     const uint64_t before = bt_memory_calls();
     for (uint32_t i = 0; i < 20; i++) {
         step_begin(b, &s);
@@ -344,7 +345,7 @@ static void no_memory_leaves_nothing_behind(void **state)
 {
     (void)state;
     for (uint64_t n = 1;; n++) {
-        const bt_device_cpu_options o = { .isa = bt_isa_detect(), .n_threads = 2 };
+        const bt_device_cpu_options o = { .isa = bt_cpu_isa_detect(), .n_threads = 2 };
         bt_device *d = NULL;
         bt_memory_fail_after(n);
         const bt_status status = bt_device_cpu_open(&o, &d, NULL);
@@ -357,7 +358,7 @@ static void no_memory_leaves_nothing_behind(void **state)
         assert_int_equal(status, BT_E_NOMEM);
         assert_null(d);
     }
-    bench *b = bench_open(bench_cpu(bt_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
+    bench *b = bench_open(bench_cpu(bt_cpu_isa_detect(), 2), BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     bt_tape *first = b->tape;
     bench_tape(b, BT_TYPE_F32);
     for (uint64_t n = 1;; n++) {
@@ -369,7 +370,7 @@ static void no_memory_leaves_nothing_behind(void **state)
         }
         assert_int_equal(status, BT_E_NOMEM);
     }
-    bt_tape_destroy(first);
+    bt_ops_tape_destroy(first);
     bench_close(b);
 }
 
@@ -377,7 +378,7 @@ static void buffers_read_as_zero(void **state)
 {
     bt_buffer a, b;
     (void)state;
-    bt_device *d = bench_cpu(bt_isa_detect(), 1);
+    bt_device *d = bench_cpu(bt_cpu_isa_detect(), 1);
     assert_int_equal(bt_device_buffer_alloc(d, 1 << 20, &a, NULL), BT_OK);
     /* More than this machine has: only what is touched counts. */
     assert_int_equal(bt_device_buffer_alloc(d, (uint64_t)1 << 38, &b, NULL), BT_OK);
@@ -413,12 +414,12 @@ static void angles_are_right_to_the_last_bit_but_one(void **state)
     assert_int_equal(bt_device_weight_load(d, &t, &table, NULL), BT_OK);
     assert_int_equal(bt_device_weight_load(d, &f, &angles, NULL), BT_OK);
     bt_tape *tape;
-    assert_int_equal(bt_tape_create(d, &tape, NULL), BT_OK);
-    const bt_rows x = bt_tape_rows(tape, 2 * N);
+    assert_int_equal(bt_ops_tape_create(d, &tape, NULL), BT_OK);
+    const bt_rows x = bt_ops_tape_rows(tape, 2 * N);
     bt_embed(tape, .table = table, .y = x, .scale = 1);
     bt_rope(tape, .x = x, .frequencies = angles, .n_heads = 1, .n_rot = 2 * N,
             .style = BT_ROPE_NORM, .magnitude = 1);
-    assert_int_equal(bt_tape_finish(tape, NULL), BT_OK);
+    assert_int_equal(bt_ops_tape_finish(tape, NULL), BT_OK);
     assert_int_equal(bt_device_prepare(d, tape, 1, 0, NULL), BT_OK);
     for (uint32_t position = 0; position < BT_CONTEXT_MAX; position += 1 + position / 7) {
         const uint32_t zero = 0;
@@ -437,7 +438,7 @@ static void angles_are_right_to_the_last_bit_but_one(void **state)
             }
         }
     }
-    bt_tape_destroy(tape);
+    bt_ops_tape_destroy(tape);
     bt_device_close(d);
 }
 

@@ -89,10 +89,10 @@ static void naive_store(naive_device *d, const bt_op_kv_put *o, const bt_step *s
     const bt_kv_layer *l = &s->kv->layers[o->layer];
     const uint32_t position = s->positions[row], at = position % s->kv->page_tokens;
     uint8_t *page = naive_page(d, s, row, position);
-    if (bt_type_encode(s->kv->type_k, naive_row(d, o->k, row),
-                       page + l->k_offset + at * l->k_row_bytes, o->k.cols) != BT_OK ||
-        bt_type_encode(s->kv->type_v, naive_row(d, o->v, row),
-                       page + l->v_offset + at * l->v_row_bytes, o->v.cols) != BT_OK) {
+    if (bt_quant_type_encode(s->kv->type_k, naive_row(d, o->k, row),
+                             page + l->k_offset + at * l->k_row_bytes, o->k.cols) != BT_OK ||
+        bt_quant_type_encode(s->kv->type_v, naive_row(d, o->v, row),
+                             page + l->v_offset + at * l->v_row_bytes, o->v.cols) != BT_OK) {
         abort();
     }
 }
@@ -113,8 +113,8 @@ static void naive_attend(naive_device *d, const bt_op_attention *o, const bt_ste
         for (uint32_t p = first; p <= last; p++) {
             const uint8_t *page = naive_page(d, s, step_row, p);
             const uint32_t at = p % s->kv->page_tokens;
-            if (bt_type_decode(s->kv->type_k, page + l->k_offset + at * l->k_row_bytes, k,
-                               l->k_dim) != BT_OK) {
+            if (bt_quant_type_decode(s->kv->type_k, page + l->k_offset + at * l->k_row_bytes, k,
+                                     l->k_dim) != BT_OK) {
                 abort();
             }
             double dot = 0;
@@ -130,8 +130,8 @@ static void naive_attend(naive_device *d, const bt_op_attention *o, const bt_ste
             const uint8_t *page = naive_page(d, s, step_row, p);
             const uint32_t at = p % s->kv->page_tokens;
             const double weight = exp(score[p] - most);
-            if (bt_type_decode(s->kv->type_v, page + l->v_offset + at * l->v_row_bytes, v,
-                               l->v_dim) != BT_OK) {
+            if (bt_quant_type_decode(s->kv->type_v, page + l->v_offset + at * l->v_row_bytes, v,
+                                     l->v_dim) != BT_OK) {
                 abort();
             }
             all += weight;
@@ -151,9 +151,9 @@ static void naive_attend(naive_device *d, const bt_op_attention *o, const bt_ste
 
 static void naive_pointwise(naive_device *d, const bt_op *op, uint32_t row)
 {
-    const bt_rows out = bt_op_output(op);
+    const bt_rows out = bt_ops_output(op);
     bt_rows in[BT_OP_INPUTS_MAX];
-    bt_op_inputs(op, in);
+    bt_ops_inputs(op, in);
     float *y = naive_row(d, out, row);
     const float *x = naive_row(d, in[0], row);
     for (uint32_t i = 0; i < out.cols; i++) {
@@ -231,8 +231,8 @@ static bt_status naive_run(bt_device *base, const bt_tape *t, const bt_step *s, 
     naive_device *d = (naive_device *)base;
     (void)err;
     for (uint32_t i = first; i < last; i++) {
-        const bt_op *op = bt_tape_op(t, i);
-        const bt_rows y = bt_op_output(op);
+        const bt_op *op = bt_ops_tape_op(t, i);
+        const bt_rows y = bt_ops_output(op);
         const uint32_t n = y.picked ? s->n_logit_rows : s->n_rows;
         for (uint32_t row = 0; row < n; row++) {
             naive_op(d, op, s, row);
@@ -259,9 +259,9 @@ static bt_status naive_prepare(bt_device *base, const bt_tape *t, uint32_t n_row
     if (n_rows > NAIVE_ROWS) {
         return bt_fail(err, BT_E_NOMEM, "too many rows");
     }
-    for (uint32_t i = 1; i <= bt_tape_slots(t); i++) {
+    for (uint32_t i = 1; i <= bt_ops_tape_slots(t); i++) {
         bool picked;
-        d->cols[i] = bt_tape_slot_cols(t, (uint16_t)i, &picked);
+        d->cols[i] = bt_ops_tape_slot_cols(t, (uint16_t)i, &picked);
         d->slots[i] = realloc(d->slots[i], (size_t)NAIVE_ROWS * d->cols[i] * sizeof(float));
     }
     d->tape = t;
@@ -280,7 +280,7 @@ static bt_status naive_load(bt_device *base, const bt_weight_source *s, bt_weigh
     naive_weight *w = &d->weights[d->n_weights++];
     *w = (naive_weight){ s->n_in, s->n_out, s->type, malloc(n * sizeof(float)) };
     *ret = (bt_weight){ d->n_weights };
-    return bt_type_decode(s->type, s->rows, w->values, n);
+    return bt_quant_type_decode(s->type, s->rows, w->values, n);
 }
 
 static bt_status naive_shape(const bt_device *base, bt_weight w, bt_weight_shape *ret)

@@ -198,15 +198,15 @@ static void put_recurrent(rig *r, bt_rows x)
                                                         .n_out = 1 });
     const bt_weight bias = load(r, (bt_weight_source){ ROWS_OF(given.dt_bias),
                                                        .n_in = VALUE_HEADS, .n_out = 1 });
-    r->conv = bt_tape_rows(r->tape, CHANNELS);
-    r->scan = bt_tape_rows(r->tape, VALUES);
-    bt_short_conv(r->tape, .x = bt_rows_slice(x, 0, CHANNELS), .y = r->conv, .w = taps,
+    r->conv = bt_ops_tape_rows(r->tape, CHANNELS);
+    r->scan = bt_ops_tape_rows(r->tape, VALUES);
+    bt_short_conv(r->tape, .x = bt_ops_rows_slice(x, 0, CHANNELS), .y = r->conv, .w = taps,
                   .layer = 1, .act = BT_ACT_SILU);
-    bt_delta_scan(r->tape, .q = bt_rows_slice(r->conv, 0, KEYS),
-                  .k = bt_rows_slice(r->conv, KEYS, KEYS),
-                  .v = bt_rows_slice(r->conv, 2 * KEYS, VALUES),
-                  .beta = bt_rows_slice(x, CHANNELS, VALUE_HEADS),
-                  .alpha = bt_rows_slice(x, CHANNELS + VALUE_HEADS, VALUE_HEADS), .y = r->scan,
+    bt_delta_scan(r->tape, .q = bt_ops_rows_slice(r->conv, 0, KEYS),
+                  .k = bt_ops_rows_slice(r->conv, KEYS, KEYS),
+                  .v = bt_ops_rows_slice(r->conv, 2 * KEYS, VALUES),
+                  .beta = bt_ops_rows_slice(x, CHANNELS, VALUE_HEADS),
+                  .alpha = bt_ops_rows_slice(x, CHANNELS + VALUE_HEADS, VALUE_HEADS), .y = r->scan,
                   .decay = decay, .dt_bias = bias, .layer = 1, .n_k_heads = KEY_HEADS,
                   .n_v_heads = VALUE_HEADS, .tiled = tiled, .l2_eps = 1e-6f, .scale = 0.25f);
 }
@@ -220,21 +220,22 @@ static void put_experts(rig *r, bt_rows x)
     const bt_weight up = load(r, half);
     const bt_weight down = load(r, (bt_weight_source){ ROWS_OF(given.down), .n_in = WIDE,
                                                        .n_out = CHANNELS, .n_slices = EXPERTS });
-    const bt_rows glu = bt_tape_rows(r->tape, USED * WIDE);
-    const bt_rows parts = bt_tape_rows(r->tape, USED * CHANNELS);
-    r->route = bt_tape_rows(r->tape, 2 * USED);
-    r->wide = bt_tape_rows(r->tape, 2 * USED * WIDE);
-    r->sum = bt_tape_rows(r->tape, CHANNELS);
-    r->gated = bt_tape_rows(r->tape, CHANNELS);
-    bt_route(r->tape, .scores = bt_rows_slice(x, CHANNELS + 2 * VALUE_HEADS, EXPERTS),
+    const bt_rows glu = bt_ops_tape_rows(r->tape, USED * WIDE);
+    const bt_rows parts = bt_ops_tape_rows(r->tape, USED * CHANNELS);
+    r->route = bt_ops_tape_rows(r->tape, 2 * USED);
+    r->wide = bt_ops_tape_rows(r->tape, 2 * USED * WIDE);
+    r->sum = bt_ops_tape_rows(r->tape, CHANNELS);
+    r->gated = bt_ops_tape_rows(r->tape, CHANNELS);
+    bt_route(r->tape, .scores = bt_ops_rows_slice(x, CHANNELS + 2 * VALUE_HEADS, EXPERTS),
              .y = r->route, .n_used = USED, .renormalise = true);
     bt_expert_linear(r->tape, .x = r->conv, .route = r->route, .y = r->wide, .w = { gate, up },
                      .n_used = USED);
-    bt_glu(r->tape, .gate = bt_rows_slice(r->wide, 0, USED * WIDE),
-           .up = bt_rows_slice(r->wide, USED * WIDE, USED * WIDE), .y = glu, .act = BT_ACT_SILU);
+    bt_glu(r->tape, .gate = bt_ops_rows_slice(r->wide, 0, USED * WIDE),
+           .up = bt_ops_rows_slice(r->wide, USED * WIDE, USED * WIDE), .y = glu,
+           .act = BT_ACT_SILU);
     bt_expert_linear(r->tape, .x = glu, .route = r->route, .y = parts, .w = { down },
                      .n_used = USED, .per_expert = true);
-    const bt_rows one = bt_rows_slice(x, COLUMNS - 1, 1);
+    const bt_rows one = bt_ops_rows_slice(x, COLUMNS - 1, 1);
     bt_mul(r->tape, .x = r->conv, .gate = one, .y = r->gated, .act = BT_ACT_SIGMOID);
     bt_add(r->tape, .x = r->conv, .y = r->gated);
     /* sum = conv + experts: once through the op's own adding. */
@@ -250,15 +251,15 @@ static rig open_rig(bt_isa isa, uint32_t n_threads, bool repack)
     bt_error err = { 0 };
     const bt_device_cpu_options o = { .isa = isa, .n_threads = n_threads, .no_repack = !repack };
     assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
-    assert_int_equal(bt_tape_create(r.device, &r.tape, NULL), BT_OK);
-    const bt_rows x = bt_tape_rows(r.tape, COLUMNS);
+    assert_int_equal(bt_ops_tape_create(r.device, &r.tape, NULL), BT_OK);
+    const bt_rows x = bt_ops_tape_rows(r.tape, COLUMNS);
     bt_embed(r.tape, .table = load(&r, (bt_weight_source){ ROWS_OF(given.table), .n_in = COLUMNS,
                                                            .n_out = TOKENS, .as_table = true }),
              .y = x, .scale = 1);
     put_recurrent(&r, x);
     put_experts(&r, x);
     bt_mark(r.tape, .layer = 1);
-    if (bt_tape_finish(r.tape, &err) != BT_OK ||
+    if (bt_ops_tape_finish(r.tape, &err) != BT_OK ||
         bt_device_prepare(r.device, r.tape, TOKENS, 0, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
@@ -329,7 +330,7 @@ static outcome *go(bt_isa isa, uint32_t n_threads, uint32_t chunk, bool company,
     }
     memcpy(o->state, (uint8_t *)bt_device_map(r.device, r.layout.buffer) + r.layout.slot_bytes,
            sizeof o->state);
-    bt_tape_destroy(r.tape);
+    bt_ops_tape_destroy(r.tape);
     bt_device_close(r.device);
     return o;
 }
@@ -357,7 +358,7 @@ static void ops_follow_their_formulas(void **state)
 {
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        for (int way = 0; way < 4 && bt_isa_supported((bt_isa)isa); way++) {
+        for (int way = 0; way < 4 && bt_cpu_isa_supported((bt_isa)isa); way++) {
             tiled = way & 1;
             outcome *want = calloc(1, sizeof *want);
             plain_conv(want);
@@ -383,7 +384,7 @@ static void bits_do_not_hang_on_how_it_is_run(void **state)
     (void)state;
     tiled = true;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        if (!bt_isa_supported((bt_isa)isa)) {
+        if (!bt_cpu_isa_supported((bt_isa)isa)) {
             continue;
         }
         outcome *whole = go((bt_isa)isa, 1, TOKENS, false, true);
@@ -391,7 +392,7 @@ static void bits_do_not_hang_on_how_it_is_run(void **state)
             for (uint32_t threads = 1; threads <= 3; threads++) {
                 outcome *part = go((bt_isa)isa, threads, chunks[c], threads == 2, true);
                 if (memcmp(whole, part, sizeof *whole) != 0) {
-                    fail_msg("%s, chunk %u, %u threads", bt_isa_name((bt_isa)isa), chunks[c],
+                    fail_msg("%s, chunk %u, %u threads", bt_cpu_isa_name((bt_isa)isa), chunks[c],
                              threads);
                 }
                 free(part);
@@ -407,7 +408,7 @@ static void wrong_states_are_refused(void **state)
     bt_state_layer layers[2];
     bt_error err = { 0 };
     (void)state;
-    rig r = open_rig(bt_isa_detect(), 1, true);
+    rig r = open_rig(bt_cpu_isa_detect(), 1, true);
     open_states(&r, layers);
     bt_step_sequence q[2] = { { .n_rows = 1 }, { .row_first = 1, .n_rows = 1, .state_slot = 1 } };
     bt_step s = { .n_rows = 2, .tokens = zero, .positions = zero, .row_sequence = which,
@@ -428,7 +429,7 @@ static void wrong_states_are_refused(void **state)
     WRONG(r.layout.n_slots = 1000, r.layout.n_slots = SLOTS, "no recurrent states");
 #undef WRONG
     assert_int_equal(bt_device_run(r.device, r.tape, &s, &err), BT_OK);
-    bt_tape_destroy(r.tape);
+    bt_ops_tape_destroy(r.tape);
     bt_device_close(r.device);
 }
 
@@ -444,13 +445,13 @@ static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted,
         rows[i][3] = (float)(i + 1);
     }
     one[0][3] = 1;
-    const bt_device_cpu_options o = { .isa = bt_isa_detect(), .n_threads = 1,
+    const bt_device_cpu_options o = { .isa = bt_cpu_isa_detect(), .n_threads = 1,
                                       .no_repack = !repack };
     rig r = { 0 };
     bt_error err = { 0 };
     assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
-    assert_int_equal(bt_tape_create(r.device, &r.tape, NULL), BT_OK);
-    const bt_rows x = bt_tape_rows(r.tape, IN), y = bt_tape_rows(r.tape, n);
+    assert_int_equal(bt_ops_tape_create(r.device, &r.tape, NULL), BT_OK);
+    const bt_rows x = bt_ops_tape_rows(r.tape, IN), y = bt_ops_tape_rows(r.tape, n);
     s.rows = rows;
     s.size_bytes = sizeof rows;
     s.n_in = IN;
@@ -459,7 +460,7 @@ static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted,
     bt_embed(r.tape, .table = load(&r, (bt_weight_source){ ROWS_OF(one), .n_in = IN, .n_out = 1,
                                                            .as_table = true }), .y = x, .scale = 1);
     bt_linear(r.tape, .x = x, .y = y, .w = { load(&r, s) });
-    if (bt_tape_finish(r.tape, &err) != BT_OK ||
+    if (bt_ops_tape_finish(r.tape, &err) != BT_OK ||
         bt_device_prepare(r.device, r.tape, 1, 0, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
@@ -473,7 +474,7 @@ static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted,
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal((int)got[i], wanted[i] + 1);
     }
-    bt_tape_destroy(r.tape);
+    bt_ops_tape_destroy(r.tape);
     bt_device_close(r.device);
 }
 
@@ -493,7 +494,7 @@ static void some_rows_of_a_tensor(void **state)
 static void rows_beyond_a_tensor_are_refused(void **state)
 {
     static const float rows[SOME][IN];
-    const bt_device_cpu_options o = { .isa = bt_isa_detect(), .n_threads = 1 };
+    const bt_device_cpu_options o = { .isa = bt_cpu_isa_detect(), .n_threads = 1 };
     const bt_weight_source good = { .name = "some", .type = BT_TYPE_F32, ROWS_OF(rows), .n_in = IN,
                                     .n_out = 6, .row_first = 2, .row_run = 2, .row_step = 4 };
     bt_device *d;

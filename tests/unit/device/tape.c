@@ -28,7 +28,7 @@ static int begin(void **state)
     f->short_norm = weight(f, 8, 1);
     f->angles = weight(f, 4, 1);
     f->matrix = weight(f, 16, 24);
-    if (bt_tape_create(&f->device->base, &f->tape, NULL) != BT_OK) {
+    if (bt_ops_tape_create(&f->device->base, &f->tape, NULL) != BT_OK) {
         return -1;
     }
     *state = f;
@@ -38,7 +38,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     fixture *f = *state;
-    bt_tape_destroy(f->tape);
+    bt_ops_tape_destroy(f->tape);
     bt_device_close(&f->device->base);
     free(f);
     return 0;
@@ -47,7 +47,7 @@ static int end(void **state)
 static void expect(fixture *f, const char *words)
 {
     bt_error err = { 0 };
-    assert_int_equal(bt_tape_finish(f->tape, &err), BT_E_BADINPUT);
+    assert_int_equal(bt_ops_tape_finish(f->tape, &err), BT_E_BADINPUT);
     if (!strstr(err.text, words)) {
         fail_msg("'%s' does not say '%s'", err.text, words);
     }
@@ -56,37 +56,37 @@ static void expect(fixture *f, const char *words)
 static void small_tape_is_kept_as_put(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16), y = bt_tape_rows_picked(f->tape, 16);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows_picked(f->tape, 16);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 2);
-    bt_tape_set_layer(f->tape, 3);
+    bt_ops_tape_set_layer(f->tape, 3);
     bt_rmsnorm(f->tape, .x = x, .w = f->norm, .y = x, .eps = 1e-6f);
-    bt_tape_set_layer(f->tape, BT_TAPE_NO_LAYER);
+    bt_ops_tape_set_layer(f->tape, BT_TAPE_NO_LAYER);
     bt_pick(f->tape, .x = x, .y = y);
-    bt_tape_set_result(f->tape, y);
-    assert_int_equal(bt_tape_finish(f->tape, NULL), BT_OK);
-    assert_int_equal(bt_tape_count(f->tape), 3);
-    assert_int_equal(bt_tape_op(f->tape, 1)->kind, BT_OP_rmsnorm);
-    assert_int_equal(bt_tape_layer_of(f->tape, 1), 3);
-    assert_int_equal(bt_tape_layer_of(f->tape, 2), BT_TAPE_NO_LAYER);
-    assert_int_equal(bt_tape_slots(f->tape), 2);
+    bt_ops_tape_set_result(f->tape, y);
+    assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
+    assert_int_equal(bt_ops_tape_count(f->tape), 3);
+    assert_int_equal(bt_ops_tape_op(f->tape, 1)->kind, BT_OP_rmsnorm);
+    assert_int_equal(bt_ops_tape_layer_of(f->tape, 1), 3);
+    assert_int_equal(bt_ops_tape_layer_of(f->tape, 2), BT_TAPE_NO_LAYER);
+    assert_int_equal(bt_ops_tape_slots(f->tape), 2);
     bool picked;
-    assert_int_equal(bt_tape_slot_cols(f->tape, 2, &picked), 16);
+    assert_int_equal(bt_ops_tape_slot_cols(f->tape, 2, &picked), 16);
     assert_true(picked);
-    assert_int_equal(bt_tape_result(f->tape).slot, y.slot);
+    assert_int_equal(bt_ops_tape_result(f->tape).slot, y.slot);
 }
 
 static void printed_tape_names_all(void **state)
 {
     fixture *f = *state;
     bt_buf text;
-    const bt_rows x = bt_tape_rows(f->tape, 16), y = bt_tape_rows(f->tape, 40);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 40);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 2);
-    bt_tape_set_layer(f->tape, 0);
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_add(f->tape, .x = bt_rows_slice(y, 8, 16), .y = x);
-    assert_int_equal(bt_tape_finish(f->tape, NULL), BT_OK);
+    bt_ops_tape_set_layer(f->tape, 0);
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_add(f->tape, .x = bt_ops_rows_slice(y, 8, 16), .y = x);
+    assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
     bt_buf_init(&text, BT_MEM_test, 1 << 16);
-    bt_tape_print(f->tape, &text);
+    bt_ops_tape_print(f->tape, &text);
     assert_string_equal(bt_buf_text(&text),
                         "s1: 16 columns\n"
                         "s2: 40 columns\n"
@@ -99,7 +99,7 @@ static void printed_tape_names_all(void **state)
 static void reading_what_nobody_wrote_is_a_mistake(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16), y = bt_tape_rows(f->tape, 16);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 16);
     bt_rmsnorm(f->tape, .x = x, .w = f->norm, .y = y, .eps = 0);
     expect(f, "read before anything wrote it");
 }
@@ -107,23 +107,23 @@ static void reading_what_nobody_wrote_is_a_mistake(void **state)
 static void pieces_written_apart_are_known(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16), y = bt_tape_rows(f->tape, 72);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 72);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 48, 24), .w = { f->matrix });
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_scale(f->tape, .x = bt_rows_slice(y, 50, 10), .by = 2);
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 24, 24), .w = { f->matrix });
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_scale(f->tape, .x = bt_ops_rows_slice(y, 50, 10), .by = 2);
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 24, 24), .w = { f->matrix });
     bt_scale(f->tape, .x = y, .by = 2);
-    assert_int_equal(bt_tape_finish(f->tape, NULL), BT_OK);
+    assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
 }
 
 static void a_gap_between_pieces_is_seen(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16), y = bt_tape_rows(f->tape, 72);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 72);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_linear(f->tape, .x = x, .y = bt_rows_slice(y, 48, 24), .w = { f->matrix });
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
     bt_scale(f->tape, .x = y, .by = 2);
     expect(f, "read before anything wrote it");
 }
@@ -131,12 +131,12 @@ static void a_gap_between_pieces_is_seen(void **state)
 static void first_mistake_sticks(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16), narrow = bt_tape_rows(f->tape, 8);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16), narrow = bt_ops_tape_rows(f->tape, 8);
     bt_embed(f->tape, .table = f->table, .y = narrow, .scale = 1);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
     bt_scale(f->tape, .x = x, .by = INFINITY);
     expect(f, "op 0: table is 16 x 10, but 8 x 10 is wanted");
-    assert_int_equal(bt_tape_count(f->tape), 0);
+    assert_int_equal(bt_ops_tape_count(f->tape), 0);
 }
 
 /* Every op once with every kind of wrong shape; each case has a tape of its own. */
@@ -187,7 +187,8 @@ static void put_wrong_heads(fixture *f, int number, bt_rows x, bt_rows y, const 
 static void put_wrong(fixture *f, int number, const char **ret_words)
 {
     bt_tape *t = f->tape;
-    const bt_rows x = bt_tape_rows(t, 16), y = bt_tape_rows(t, 24), p = bt_tape_rows_picked(t, 16);
+    const bt_rows x = bt_ops_tape_rows(t, 16), y = bt_ops_tape_rows(t, 24),
+                  p = bt_ops_tape_rows_picked(t, 16);
     const bt_weight none = { 99 };
     bt_embed(t, .table = f->table, .y = x, .scale = 1);
     bt_linear(t, .x = x, .y = y, .w = { f->matrix });
@@ -202,7 +203,7 @@ static void put_wrong(fixture *f, int number, const char **ret_words)
         break;
     case 2:
         *ret_words = "do not exist";
-        bt_scale(t, .x = bt_rows_slice(y, 20, 8), .by = 1);
+        bt_scale(t, .x = bt_ops_rows_slice(y, 20, 8), .by = 1);
         break;
     case 3:
         *ret_words = "bias is 16 x 1";
@@ -264,11 +265,11 @@ static void wrong_shapes_are_named(void **state)
 static void no_memory_is_said(void **state)
 {
     fixture *f = *state;
-    const bt_rows x = bt_tape_rows(f->tape, 16);
+    const bt_rows x = bt_ops_tape_rows(f->tape, 16);
     bt_memory_fail_after(1);
     bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
     bt_memory_fail_after(0);
-    assert_int_equal(bt_tape_finish(f->tape, NULL), BT_E_NOMEM);
+    assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_E_NOMEM);
 }
 
 int main(void)

@@ -15,15 +15,16 @@ static void check_names_the_first_op_that_differs(void **state)
         char words[64];
         naive_device *naive = naive_open();
         naive->flaw = flaw;
-        assert_int_equal(bt_device_check_open(bench_cpu(bt_isa_detect(), 2), &naive->base, 1e-4,
-                                              &checked, NULL), BT_OK);
+        assert_int_equal(bt_device_check_open(bench_cpu(bt_cpu_isa_detect(), 2), &naive->base, 1e-4,
+                                              &checked, NULL),
+                         BT_OK);
         bench *b = bench_open(checked, BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
         step_begin(b, &s);
         step_add(&s, 0, 0, 9, 1);
-        const bt_op *op = bt_tape_op(b->tape, flaw);
-        const bool writes = bt_op_output(op).slot != 0;
+        const bt_op *op = bt_ops_tape_op(b->tape, flaw);
+        const bool writes = bt_ops_output(op).slot != 0;
         const bt_status status = bt_device_run(b->device, b->tape, &s.step, &err);
-        snprintf(words, sizeof words, "op %u (%s), row 8", flaw, bt_op_name(op->kind));
+        snprintf(words, sizeof words, "op %u (%s), row 8", flaw, bt_ops_name(op->kind));
         if (writes && (status != BT_E_DEVICE || !strstr(err.text, words))) {
             fail_msg("'%s' does not say '%s'", err.text, words);
         }
@@ -38,8 +39,9 @@ static void check_follows_imported_rows(void **state)
     bench_step s;
     bt_error err = { 0 };
     (void)state;
-    assert_int_equal(bt_device_check_open(bench_cpu(bt_isa_detect(), 1), &naive_open()->base, 1e-4,
-                                          &checked, NULL), BT_OK);
+    assert_int_equal(bt_device_check_open(bench_cpu(bt_cpu_isa_detect(), 1), &naive_open()->base,
+                                          1e-4, &checked, NULL),
+                     BT_OK);
     bench *b = bench_open(checked, BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
     float *pool = bt_device_map(b->device, b->layout.buffer);
     for (size_t i = 0; i < POOL_PAGES * b->layout.page_bytes / sizeof *pool; i++) {
@@ -78,9 +80,10 @@ static void trace_writes_a_line_per_op(void **state)
     (void)state;
     close(mkstemp(path));
     const bt_device_trace_options o = { .path = path, .values = true };
-    assert_int_equal(bt_device_trace_open(bench_cpu(bt_isa_detect(), 2), &o, &traced, NULL), BT_OK);
+    assert_int_equal(bt_device_trace_open(bench_cpu(bt_cpu_isa_detect(), 2), &o, &traced, NULL),
+                     BT_OK);
     bench *b = bench_open(traced, BT_TYPE_F32, BT_TYPE_F32, BT_TYPE_F32);
-    const int n_ops = (int)bt_tape_count(b->tape);
+    const int n_ops = (int)bt_ops_tape_count(b->tape);
     for (uint32_t i = 0; i < 3; i++) {
         step_begin(b, &s);
         step_add(&s, 0, i, 1, i == 2);
@@ -104,7 +107,7 @@ static void trace_changes_no_bit(void **state)
     float logits[2][VOCAB];
     (void)state;
     for (int with = 0; with < 2; with++) {
-        bt_device *d = bench_cpu(bt_isa_detect(), 2);
+        bt_device *d = bench_cpu(bt_cpu_isa_detect(), 2);
         bench_step s;
         uint64_t stride;
         if (with) {
@@ -115,8 +118,9 @@ static void trace_changes_no_bit(void **state)
         step_begin(b, &s);
         step_add(&s, 0, 0, 40, 1);
         assert_int_equal(bt_device_run(b->device, b->tape, &s.step, NULL), BT_OK);
-        memcpy(logits[with], bt_device_read_rows(b->device, bt_tape_result(b->tape), &stride) +
-               39 * stride, sizeof logits[0]);
+        memcpy(logits[with],
+               bt_device_read_rows(b->device, bt_ops_tape_result(b->tape), &stride) + 39 * stride,
+               sizeof logits[0]);
         bench_close(b);
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
@@ -127,7 +131,7 @@ static void trace_says_when_it_cannot_write(void **state)
     const bt_device_trace_options o = { .path = "/nowhere/trace" };
     bt_error err = { 0 };
     (void)state;
-    bt_device *cpu = bench_cpu(bt_isa_detect(), 1), *traced = NULL;
+    bt_device *cpu = bench_cpu(bt_cpu_isa_detect(), 1), *traced = NULL;
     assert_int_equal(bt_device_trace_open(cpu, &o, &traced, &err), BT_E_IO);
     assert_non_null(strstr(err.text, "/nowhere/trace"));
     assert_null(traced);

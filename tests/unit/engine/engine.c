@@ -65,17 +65,17 @@ static void seeded_draws_equal_the_sampler_alone(void **state)
         uint32_t prompt[50];
         fake_prompt(seed, 50, prompt);
         bt_request_options o = fake_request(prompt, 50, 60);
-        o.sampling = bt_sampler_defaults();
+        o.sampling = bt_sample_defaults();
         o.sampling.seed = seed;
         o.sampling.temperature = 1.2f;
         o.sampling.penalty_repeat = 1.2f;
         o.sampling.penalty_presence = 0.3f;
         o.ignore_eog = seed % 2;
         bt_request *r = fake_submit(f->engine, &o);
-        assert_int_equal(bt_request_seed(r), seed);
+        assert_int_equal(bt_engine_request_seed(r), seed);
         fake_result got;
         fake_finish(r, &got);
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_answer(&o, &got);
         assert_int_equal(got.finish, got.n < 60 ? BT_FINISH_EOG : BT_FINISH_LENGTH);
     }
@@ -103,7 +103,7 @@ static void company_does_not_change_an_answer(void **state)
         }
         for (uint32_t i = 0; i < N; i++) {
             fake_finish(requests[i], &got);
-            bt_request_release(requests[i]);
+            bt_engine_request_release(requests[i]);
             assert_answer(&options[i], &got);
         }
     }
@@ -195,7 +195,7 @@ static void a_prefix_is_shared_while_its_maker_still_answers(void **state)
     fake_ask(f->engine, &o, &got);
     assert_answer(&o, &got);
     assert_int_equal(got.stats.n_cached, 199 / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS);
-    bt_request_release(running);
+    bt_engine_request_release(running);
 }
 
 /* Four requests with one prompt, at once: it is evaluated once. */
@@ -215,7 +215,7 @@ static void prompts_that_begin_alike_wait_for_the_first(void **state)
     for (int i = 0; i < N; i++) {
         fake_finish(requests[i], &got);
         assert_answer(&o, &got);
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
     const bt_engine_stats s = fake_stats_idle(f->engine);
     /* The first computes all; the others at most their last page and the last token. */
@@ -323,7 +323,7 @@ static void log_probabilities_come_with_their_tokens(void **state)
     bt_event event = { 0 };
     int n = 0;
     while (event.kind != BT_EVENT_END) {
-        assert_int_equal(bt_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
         if (event.kind == BT_EVENT_TOKEN) {
             n++;
             assert_int_equal(event.n_top, 3);
@@ -336,7 +336,7 @@ static void log_probabilities_come_with_their_tokens(void **state)
         }
     }
     assert_int_equal(n, 10);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 /* ---- refusals ---- */
@@ -427,11 +427,11 @@ static void a_full_queue_says_so_and_drains(void **state)
     fake_result got;
     for (int i = 0; i < 3; i++) {
         fake_finish(requests[i], &got);
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
         assert_int_equal(got.finish, BT_FINISH_LENGTH);
     }
     (void)fake_stats_idle(f->engine);
-    bt_request_release(fake_submit(f->engine, &o));
+    bt_engine_request_release(fake_submit(f->engine, &o));
     fake_close(f);
 }
 
@@ -452,7 +452,7 @@ static void who_left_takes_no_place_in_the_line(void **state)
     bt_clock_sleep_ms(50);                      /* the next step is under way */
     bt_request *waiting = fake_submit(f->engine, &o);
     for (int i = 0; i < 8; i++) {
-        bt_request_release(fake_submit(f->engine, &o));
+        bt_engine_request_release(fake_submit(f->engine, &o));
     }
     refuse(f->engine, &o, BT_E_FULL, "9 requests are waiting already, with those that were");
     atomic_store(&f->device.us_per_step, 0);
@@ -460,8 +460,8 @@ static void who_left_takes_no_place_in_the_line(void **state)
     fake_finish(running, &got);
     fake_finish(waiting, &got);
     assert_int_equal(got.finish, BT_FINISH_LENGTH);
-    bt_request_release(running);
-    bt_request_release(waiting);
+    bt_engine_request_release(running);
+    bt_engine_request_release(waiting);
     const bt_engine_stats stats = fake_stats_idle(f->engine);
     assert_int_equal(stats.n_cancelled, 8);
     assert_int_equal(stats.n_requests, 10);
@@ -491,16 +491,16 @@ static void cancel_ends_at_any_stage(void **state)
         if (stage > 0) {
             fake_wait_for(r, stage == 1 ? BT_EVENT_PROGRESS : BT_EVENT_TOKEN);
         }
-        bt_request_cancel(r);
+        bt_engine_request_cancel(r);
         fake_finish(r, &got);
         assert_int_equal(got.finish, BT_FINISH_CANCELLED);
         assert_int_equal(got.status, BT_E_CANCELLED);
         assert_true(got.n < 500);
         bt_event event;
-        assert_int_equal(bt_request_wait(r, 0, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, 0, &event), BT_OK);
         assert_int_equal(event.kind, BT_EVENT_END);       /* and only END from now on */
-        bt_request_release(r);
-        bt_request_release(running);
+        bt_engine_request_release(r);
+        bt_engine_request_release(running);
     }
     const bt_engine_stats s = fake_stats_idle(f->engine);
     assert_int_equal(s.n_cancelled, 4);
@@ -518,9 +518,9 @@ static void release_without_reading_frees_everything(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         fake_prompt(i, 100, tokens);
         const bt_request_options o = fake_request(tokens, 1 + i % 100, i % 50);
-        bt_request_release(fake_submit(f->engine, &o));
+        bt_engine_request_release(fake_submit(f->engine, &o));
     }
-    bt_request_release(NULL);
+    bt_engine_request_release(NULL);
     const bt_engine_stats s = fake_stats_idle(f->engine);
     assert_int_equal(s.kv_pages_used, s.kv_pages_cached);
     fake_close(f);
@@ -547,8 +547,8 @@ static void the_end_of_the_engine_ends_all_requests(void **state)
         fake_finish(requests[i], &got);
         assert_int_equal(got.finish, BT_FINISH_ERROR);
         assert_int_equal(got.status, BT_E_CLOSED);
-        bt_request_cancel(requests[i]);
-        bt_request_release(requests[i]);
+        bt_engine_request_cancel(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
 }
 
@@ -563,12 +563,12 @@ static void waiting_without_news_says_again(void **state)
     fake_wait_for(r, BT_EVENT_BEGIN);
     bt_event event;
     const double start = bt_clock_ms();
-    assert_int_equal(bt_request_wait(r, 0, &event), BT_E_AGAIN);
-    assert_int_equal(bt_request_wait(r, 20, &event), BT_E_AGAIN);
+    assert_int_equal(bt_engine_request_wait(r, 0, &event), BT_E_AGAIN);
+    assert_int_equal(bt_engine_request_wait(r, 20, &event), BT_E_AGAIN);
     assert_true(bt_clock_ms() - start >= 19);
     fake_result got;
     fake_finish(r, &got);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 /* ---- those who do not read, and those who break ---- */
@@ -589,7 +589,7 @@ static void a_consumer_that_does_not_read_pauses_only_itself(void **state)
     assert_true(fake_stats(f->engine).n_running == 1);    /* still there, waiting to be read */
     fake_finish(r, &got);
     assert_answer(&slow, &got);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 static void a_failed_step_fails_only_what_was_in_it(void **state)
@@ -630,7 +630,7 @@ static void damaged_logits_fail_one_request_and_are_forgotten(void **state)
     assert_true(got.message[0] != '\0');
     fake_finish(other, &got);
     assert_int_equal(got.finish, BT_FINISH_LENGTH);
-    bt_request_release(other);
+    bt_engine_request_release(other);
     atomic_store(&f->device.damage_token, -1);
     fake_ask(f->engine, &a, &got);
     assert_answer(&a, &got);
@@ -671,7 +671,7 @@ static void prompts_wait_until_there_are_pages(void **state)
     for (uint32_t i = 0; i < N; i++) {
         fake_finish(requests[i], &got);
         assert_answer(&o[i], &got);
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
 }
 
@@ -694,7 +694,7 @@ static void the_youngest_answer_ends_when_all_pages_are_in_use(void **state)
     for (int left = N; left > 0;) {
         for (int i = 0; i < N; i++) {
             bt_event event;
-            if (ended[i] || bt_request_wait(requests[i], 1, &event) != BT_OK) {
+            if (ended[i] || bt_engine_request_wait(requests[i], 1, &event) != BT_OK) {
                 continue;
             }
             if (event.kind == BT_EVENT_TOKEN) {
@@ -721,7 +721,7 @@ static void the_youngest_answer_ends_when_all_pages_are_in_use(void **state)
             assert_int_equal(got[i].n, 400);
             n_whole++;
         }
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
     assert_int_equal(got[0].finish, BT_FINISH_LENGTH);    /* the oldest is never the victim */
     assert_int_equal(got[1].finish, BT_FINISH_LENGTH);    /* two of 500 fit */
@@ -744,14 +744,14 @@ static void nothing_allocates_per_token(void **state)
     int n = 0;
     uint64_t before = 0;
     do {
-        assert_int_equal(bt_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
         n += event.kind == BT_EVENT_TOKEN;
         if (n == 20 && before == 0) {
             before = bt_memory_calls();
         }
     } while (n < 120);
     assert_int_equal(bt_memory_calls(), before);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 /* With rows that cost 0.5 ms and a gap of 10 ms, a long prompt must not take 128 rows at a time. */
@@ -785,8 +785,8 @@ static void a_long_prompt_leaves_gaps_for_those_who_answer(void **state)
     assert_true(n >= 10);
     assert_true(atomic_load(&f->device.rows_most_mixed) <= 128 / 2);
     assert_true(sum / n < 60);    /* 20 wanted; 128 rows take 64, and the machine may be busy */
-    bt_request_release(r);
-    bt_request_release(long_one);
+    bt_engine_request_release(r);
+    bt_engine_request_release(long_one);
     fake_close(f);
 }
 
@@ -809,11 +809,11 @@ static void a_short_prompt_is_not_behind_two_long_ones(void **state)
     assert_int_equal(got.finish, BT_FINISH_LENGTH);
     for (int i = 1; i < 3; i++) {                         /* neither is done yet */
         bt_request_stats s;
-        bt_request_stats_get(requests[i], &s);
+        bt_engine_request_stats_get(requests[i], &s);
         assert_true(s.first_token_ms <= 0);
     }
     for (int i = 0; i < 4; i++) {
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
 }
 
@@ -834,7 +834,7 @@ static void prompts_share_a_step(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         fake_finish(requests[i], &got);
         assert_answer(&o[i], &got);
-        bt_request_release(requests[i]);
+        bt_engine_request_release(requests[i]);
     }
     assert_true(atomic_load(&f->device.sequences_most) >= 3);
     assert_true(atomic_load(&f->device.rows_most) >= 150);

@@ -92,25 +92,25 @@ struct bt_tokenizer { int unused; };
 
 static struct bt_tokenizer fake_tokenizer;
 
-uint32_t bt_tokenizer_count(const bt_tokenizer *t)
+uint32_t bt_text_tokenizer_count(const bt_tokenizer *t)
 {
     (void)t;
     return FAKE_VOCAB;
 }
 
-size_t bt_tokenizer_piece_max(const bt_tokenizer *t)
+size_t bt_text_tokenizer_piece_max(const bt_tokenizer *t)
 {
     (void)t;
     return 8;
 }
 
-bool bt_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id)
+bool bt_text_tokenizer_is_eog(const bt_tokenizer *t, uint32_t id)
 {
     (void)t;
     return id == FAKE_EOG;
 }
 
-const uint32_t *bt_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count)
+const uint32_t *bt_text_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count)
 {
     static const uint32_t ids[1] = { FAKE_SUPPRESSED };
     (void)t;
@@ -119,7 +119,8 @@ const uint32_t *bt_tokenizer_suppressed(const bt_tokenizer *t, size_t *ret_count
 }
 
 /* Token 40 is the first byte of a two-byte character and 41 its second. */
-const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special, size_t *ret_size)
+const char *bt_text_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
+                                    size_t *ret_size)
 {
     static char pieces[FAKE_VOCAB][4];
     static atomic_flag made = ATOMIC_FLAG_INIT;
@@ -356,13 +357,13 @@ static inline void fake_device_init(fake_device *d, bool pushes)
     atomic_init(&d->damage_token, -1);
     if (!fake_tape) {
         bt_error err = { 0 };
-        assert_int_equal(bt_tape_create(&d->device, &fake_tape, &err), BT_OK);
-        const bt_rows x = bt_tape_rows(fake_tape, FAKE_VOCAB);
-        const bt_rows y = bt_tape_rows_picked(fake_tape, FAKE_VOCAB);
+        assert_int_equal(bt_ops_tape_create(&d->device, &fake_tape, &err), BT_OK);
+        const bt_rows x = bt_ops_tape_rows(fake_tape, FAKE_VOCAB);
+        const bt_rows y = bt_ops_tape_rows_picked(fake_tape, FAKE_VOCAB);
         bt_embed(fake_tape, .table = { 1 }, .y = x, .scale = 1);
         bt_pick(fake_tape, .x = x, .y = y);
-        bt_tape_set_result(fake_tape, y);
-        assert_int_equal(bt_tape_finish(fake_tape, &err), BT_OK);
+        bt_ops_tape_set_result(fake_tape, y);
+        assert_int_equal(bt_ops_tape_finish(fake_tape, &err), BT_OK);
     }
 }
 
@@ -405,10 +406,10 @@ static inline uint32_t fake_answer(const uint32_t *prompt, uint32_t n_prompt, ui
     uint32_t *tokens = calloc(room, sizeof *tokens), n_tokens = n_prompt, n_done = 0, n_made = 0;
     o.bias = bans;
     o.n_bias = ignore_eog ? 2 : 1;
-    assert_int_equal(bt_sampler_create(&o, FAKE_VOCAB, n_context, &sampler, &err), BT_OK);
+    assert_int_equal(bt_sample_create(&o, FAKE_VOCAB, n_context, &sampler, &err), BT_OK);
     memcpy(tokens, prompt, n_prompt * sizeof *tokens);
     for (uint32_t i = 0; i < n_prompt; i++) {
-        bt_sampler_accept(sampler, prompt[i]);
+        bt_sample_accept(sampler, prompt[i]);
     }
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
         rows[layer] = calloc(room, sizeof *rows[layer]);
@@ -427,7 +428,7 @@ static inline uint32_t fake_answer(const uint32_t *prompt, uint32_t n_prompt, ui
         n_done = n_tokens;
         fake_logits(sum, logits);
         uint32_t token = 0;
-        assert_int_equal(bt_sampler_pick(sampler, logits, &token, &err), BT_OK);
+        assert_int_equal(bt_sample_pick(sampler, logits, &token, &err), BT_OK);
         if (token == FAKE_EOG && !ignore_eog) {
             break;
         }
@@ -437,7 +438,7 @@ static inline uint32_t fake_answer(const uint32_t *prompt, uint32_t n_prompt, ui
         free(rows[layer]);
     }
     free(tokens);
-    bt_sampler_destroy(sampler);
+    bt_sample_destroy(sampler);
     return n_made;
 }
 
@@ -469,7 +470,7 @@ static inline void fake_prompt(uint32_t seed, uint32_t n, uint32_t *to)
 static inline bt_request_options fake_request(const uint32_t *tokens, uint32_t n,
                                               uint32_t n_predict)
 {
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     o.tokens = tokens;
     o.n_tokens = n;
     o.n_predict = n_predict;
@@ -510,7 +511,7 @@ static inline void fake_finish(bt_request *r, fake_result *to)
     size_t size = 0;
     memset(to, 0, sizeof *to);
     do {
-        assert_int_equal(bt_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
         to->n_begin += event.kind == BT_EVENT_BEGIN;
         to->n_progress += event.kind == BT_EVENT_PROGRESS;
         if (event.kind == BT_EVENT_TOKEN) {
@@ -525,14 +526,14 @@ static inline void fake_finish(bt_request *r, fake_result *to)
     to->status = event.status;
     to->stop_index = event.stop_index;
     snprintf(to->message, sizeof to->message, "%s", event.message);
-    bt_request_stats_get(r, &to->stats);
+    bt_engine_request_stats_get(r, &to->stats);
 }
 
 static inline void fake_ask(bt_engine *e, const bt_request_options *o, fake_result *to)
 {
     bt_request *r = fake_submit(e, o);
     fake_finish(r, to);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 static inline void assert_answer(const bt_request_options *o, const fake_result *got)
@@ -549,7 +550,7 @@ static inline void fake_wait_for(bt_request *r, bt_event_kind kind)
 {
     bt_event event = { .kind = BT_EVENT_END };
     do {
-        assert_int_equal(bt_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
         assert_true(event.kind == kind || event.kind != BT_EVENT_END);
     } while (event.kind != kind);
 }

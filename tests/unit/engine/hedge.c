@@ -61,7 +61,7 @@ static void here_first(void **state)
         assert_int_equal(place.n_outrun, (int)i + 1);
         assert_int_equal(place.n_cancelled, 0);
         commit(f->engine, &job);       /* too late: the ticket is gone */
-        bt_request_release(r);
+        bt_engine_request_release(r);
     }
     (void)fake_stats_idle(f->engine);
 }
@@ -87,7 +87,7 @@ static void elsewhere_first(void **state)
         give_other(f->engine, &job);
         commit(f->engine, &job);
         fake_finish(r, &got[i]);
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_int_equal(got[i].stats.prefill.hedged, i == 1);
         assert_int_equal(got[i].stats.prefill.place, BT_PREFILL_REMOTE);
         assert_int_equal(got[i].stats.prefill.n_remote, LENGTH - 1);
@@ -101,7 +101,7 @@ static void elsewhere_first(void **state)
     bt_request *r = fake_submit(f->engine, &o);
     static fake_result again;
     fake_finish(r, &again);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     assert_int_equal(again.stats.n_cached, LENGTH - 1);
     assert_memory_equal(again.tokens, got[0].tokens, 30 * sizeof *again.tokens);
 }
@@ -145,14 +145,14 @@ static void a_client_leaves_meanwhile(void **state)
     const bt_prefill_job job = wait_for_job(0);
     bt_engine_import_hedge(f->engine, job.ticket);
     wait_for_steps(f, 1);
-    bt_request_cancel(r);
+    bt_engine_request_cancel(r);
     static fake_result got;
     fake_finish(r, &got);
     assert_int_equal(got.finish, BT_FINISH_CANCELLED);
     assert_int_equal(place.n_cancelled, 1);
     assert_int_equal(place.n_outrun, 0);
     assert_int_equal(give(f->engine, &job, 0, 0, 10), BT_E_CANCELLED);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
 }
 

@@ -97,7 +97,7 @@ static void a_commit_without_all_rows_is_refused(void **state)
         }
         commit(f->engine, &job);
         fake_finish(r, &got);
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_non_null(strstr(got.stats.prefill.reason, "1 rows"));
         assert_int_equal(got.stats.prefill.fallback, policy == 0);
         if (policy == 0) {
@@ -162,7 +162,7 @@ static void policy_fail_ends_with_the_reason(void **state)
     snprintf(report.reason, sizeof report.reason, "box:7070 was unplugged");
     bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);
     fake_finish(r, &got);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     assert_int_equal(got.finish, BT_FINISH_ERROR);
     assert_int_equal(got.status, BT_E_LOST);
     assert_non_null(strstr(got.message, "unplugged"));
@@ -176,7 +176,7 @@ static void policy_fail_ends_with_the_reason(void **state)
         const bt_prefill_job again = wait_for_job((uint32_t)i + 1);
         bt_engine_import_abandon(f->engine, again.ticket, 0, &report, theirs[i][0]);
         fake_finish(r, &got);
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_int_equal(got.status, theirs[i][1]);
     }
     place.refuses = true;                 /* and when the placement will not even start */
@@ -276,7 +276,7 @@ static void a_cancelled_ticket_takes_no_rows(void **state)
     bt_request *r = fake_submit(f->engine, &o);
     const bt_prefill_job job = wait_for_job(0);
     assert_int_equal(give(f->engine, &job, 0, 0, 50), BT_OK);
-    bt_request_cancel(r);
+    bt_engine_request_cancel(r);
     fake_result got;
     fake_finish(r, &got);
     assert_int_equal(got.finish, BT_FINISH_CANCELLED);
@@ -285,7 +285,7 @@ static void a_cancelled_ticket_takes_no_rows(void **state)
     assert_int_equal(place.cancelled[0], job.ticket);
     const bt_prefill_report report = report_of("box:7070");
     bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_CANCELLED);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
 }
 
@@ -347,7 +347,7 @@ static void the_engine_may_end_with_rows_under_way(void **state)
     fake_result got;
     fake_finish(r, &got);
     assert_int_equal(got.status, BT_E_CLOSED);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 }
 
 /* ---- threads: several write while requests are cancelled under them ---- */
@@ -388,7 +388,7 @@ static void writers_and_cancels_do_not_meet(void **state)
             const uint64_t until = bt_clock_ns() + (uint64_t)round * 20000;
             while (bt_clock_ns() < until) {
             }
-            bt_request_cancel(r);
+            bt_engine_request_cancel(r);
             fake_finish(r, &got);
             assert_int_equal(got.finish, BT_FINISH_CANCELLED);
         }
@@ -401,7 +401,7 @@ static void writers_and_cancels_do_not_meet(void **state)
             assert_answer(&o, &got);
             assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
         }
-        bt_request_release(r);
+        bt_engine_request_release(r);
     }
 }
 

@@ -42,12 +42,12 @@ static inline machine open_machine_with(const char *name, uint32_t n_threads, ui
     machine m = { 0 };
     char path[1024];
     snprintf(path, sizeof path, "%s/tests/golden/models/%s.gguf", BATON_SOURCE_DIR, name);
-    const bt_device_cpu_options cpu = { .isa = bt_isa_detect(), .n_threads = n_threads,
+    const bt_device_cpu_options cpu = { .isa = bt_cpu_isa_detect(), .n_threads = n_threads,
                                         .n_threads_batch = n_threads };
     must(bt_gguf_open(path, &m.file, &err));
     must(bt_device_cpu_open(&cpu, &m.device, &err));
     must(bt_model_load(m.file, m.device, &m.model, &err));
-    must(bt_tokenizer_create(m.file, &m.tokenizer, &err));
+    must(bt_text_tokenizer_create(m.file, &m.tokenizer, &err));
     const bt_engine_options o = {
         .model = m.model, .tokenizer = m.tokenizer, .device = m.device, .n_parallel = 4,
         .n_ctx = 2048, .n_batch = BATCH, .n_prefill_chunk = chunk, .type_k = BT_TYPE_F16,
@@ -66,7 +66,7 @@ static inline machine open_machine(const char *name, uint32_t n_threads, uint32_
 static inline void close_machine(machine *m)
 {
     bt_engine_destroy(m->engine);
-    bt_tokenizer_destroy(m->tokenizer);
+    bt_text_tokenizer_destroy(m->tokenizer);
     bt_model_destroy(m->model);
     bt_device_close(m->device);
     bt_gguf_close(m->file);
@@ -92,7 +92,7 @@ static inline void make_prompt(const machine *m, uint32_t seed, uint32_t n, uint
 static inline bt_request *submit(const machine *m, const uint32_t *prompt, uint32_t n, bool drawn,
                           bool no_cache)
 {
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     bt_request *r = NULL;
     o.tokens = prompt;
     o.n_tokens = n;
@@ -111,7 +111,7 @@ static inline void finish(bt_request *r, answer *to)
     bt_event event = { 0 };
     memset(to, 0, sizeof *to);
     while (event.kind != BT_EVENT_END) {
-        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
         if (event.kind == BT_EVENT_TOKEN) {
             to->tokens[to->n] = event.token;
             to->logprobs[to->n++] = event.logprob;
@@ -119,8 +119,8 @@ static inline void finish(bt_request *r, answer *to)
     }
     assert_int_equal(event.finish, BT_FINISH_LENGTH);
     assert_int_equal(to->n, PREDICT);
-    bt_request_stats_get(r, &to->stats);
-    bt_request_release(r);
+    bt_engine_request_stats_get(r, &to->stats);
+    bt_engine_request_release(r);
 }
 
 static inline answer ask(const machine *m, const uint32_t *prompt, uint32_t n, bool drawn,

@@ -83,7 +83,7 @@ static void carry_state(const errand *w, const bt_request *r, uint32_t layer)
     const uint64_t all = bt_engine_state_layer_bytes(w->worker->engine, layer);
     for (uint64_t at = 0, size; at < all; at += size) {
         size = all - at < sizeof part ? all - at : sizeof part;
-        bt_request_export_state(r, layer, at, size, part);
+        bt_engine_request_export_state(r, layer, at, size, part);
         assert_int_equal(bt_engine_import_state(w->server->engine, w->ticket, layer, at, size,
                                                 part), BT_OK);
     }
@@ -94,7 +94,7 @@ static void *run_errand(void *context)
     const errand *w = context;
     const bt_kv_layout *kv = bt_engine_kv_layout(w->worker->engine);
     const bt_push push = { .layer_done = ignore_layer, .chunk_done = ignore_chunk };
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     bt_request *r = NULL;
     bt_event event = { 0 };
     o.tokens = w->tokens;
@@ -103,20 +103,20 @@ static void *run_errand(void *context)
     o.push = &push;
     must(bt_engine_submit(w->worker->engine, &o, &r, &err));
     while (event.kind != BT_EVENT_END) {
-        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
     }
     for (uint32_t layer = 0; layer < kv->n_layers; layer++) {
         const uint32_t n = w->end - w->first;
         void *k = malloc(n * kv->layers[layer].k_row_bytes);
         void *v = malloc(n * kv->layers[layer].v_row_bytes);
-        bt_request_export_rows(r, layer, w->first, n, k, v);
+        bt_engine_request_export_rows(r, layer, w->first, n, k, v);
         assert_int_equal(bt_engine_import_rows(w->server->engine, w->ticket, layer, w->first, n, k,
                                                v), BT_OK);
         free(k);
         free(v);
         carry_state(w, r, layer);
     }
-    bt_request_release(r);
+    bt_engine_request_release(r);
     const bt_prefill_report report = { .place = BT_PREFILL_REMOTE };
     bt_engine_import_commit(w->server->engine, w->ticket, &report);
     return NULL;
@@ -177,7 +177,7 @@ static void nothing_allocates_per_token(void **state)
     machine m = open_machine(models[0], 2, BATCH, false);
     uint32_t prompt[10];
     make_prompt(&m, 1, 10, prompt);
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     bt_request *r = NULL;
     o.tokens = prompt;
     o.n_tokens = 10;
@@ -187,12 +187,12 @@ static void nothing_allocates_per_token(void **state)
     bt_event event;
     uint64_t before = 0;
     for (int n = 0; n < 120;) {
-        assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
         n += event.kind == BT_EVENT_TOKEN;
         before = n == 20 && before == 0 ? bt_memory_calls() : before;
     }
     assert_int_equal(bt_memory_calls(), before);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     close_machine(&m);
 }
 

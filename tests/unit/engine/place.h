@@ -162,7 +162,7 @@ static inline void refuse_no_more(void)
 static inline void finish_right(bt_request *r, const bt_request_options *o, fake_result *got)
 {
     fake_finish(r, got);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     assert_answer(o, got);
 }
 
@@ -191,10 +191,10 @@ static inline void expect_whole(bt_request *first)
 {
     bt_event event;
     do {
-        assert_int_equal(bt_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
+        assert_int_equal(bt_engine_request_wait(first, FAKE_PATIENCE_MS, &event), BT_OK);
     } while (event.kind != BT_EVENT_END);
     assert_int_equal(event.finish, BT_FINISH_LENGTH);
-    bt_request_release(first);
+    bt_engine_request_release(first);
 }
 
 #endif

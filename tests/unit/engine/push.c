@@ -72,7 +72,7 @@ static void assert_rows(const bt_request *r, const uint32_t *tokens, uint32_t n)
         uint64_t k[LENGTH], v[LENGTH], want_k[LENGTH], want_v[LENGTH];
         if (layer != FAKE_BARE_LAYER) {
             fake_rows_of(tokens, layer, 0, n, want_k, want_v);
-            bt_request_export_rows(r, layer, 0, n, k, v);
+            bt_engine_request_export_rows(r, layer, 0, n, k, v);
             assert_memory_equal(k, want_k, n * sizeof *k);
             assert_memory_equal(v, want_v, n * sizeof *v);
         }
@@ -104,7 +104,7 @@ static void rows_are_told_layer_by_layer_and_exported(void **state)
         assert_int_equal(l.first, 0);
         assert_int_equal(l.n_chunks, (lengths[i] + 63) / 64);
         assert_rows(r, tokens, lengths[i]);               /* END, and not released */
-        bt_request_release(r);
+        bt_engine_request_release(r);
     }
     fake_close(f);
 }
@@ -125,17 +125,17 @@ static void steps_end_at_cuts(void **state)
     assert_int_equal(l.n_chunks, BT_LEN(ends));
     assert_memory_equal(l.ends, ends, sizeof ends);
     assert_rows(r, tokens, LENGTH);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 
     fake_prompt(42, LENGTH, tokens);
     r = push(f->engine, tokens, 100, &l);
     fake_finish(r, &got);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     r = push_cut(f->engine, tokens, LENGTH, &l, cuts, 5);
     fake_finish(r, &got);
     assert_int_equal(l.n_chunks, BT_LEN(again));
     assert_memory_equal(l.ends, again, sizeof again);
-    bt_request_release(r);
+    bt_engine_request_release(r);
 
     bt_error err;
     uint32_t many[BT_CUTS_MAX + 1] = { 0 };
@@ -163,7 +163,7 @@ static void cached_rows_are_told_first(void **state)
         assert_int_equal(l.started, turns[i].cached < turns[i].n);
         assert_int_equal(l.first, l.started ? turns[i].cached : 0);
         assert_rows(r, tokens, turns[i].n);
-        bt_request_release(r);
+        bt_engine_request_release(r);
     }
     fake_close(f);
 }
@@ -188,7 +188,7 @@ static void several_prompts_push_from_one_step(void **state)
     }
     assert_true(atomic_load(&f->device.sequences_most) >= 2);
     for (uint32_t i = 0; i < 4; i++) {
-        bt_request_release(r[i]);
+        bt_engine_request_release(r[i]);
     }
     fake_close(f);
 }
@@ -207,12 +207,12 @@ static void pages_stay_until_release(void **state)
     fake_finish(first, &got);
     bt_request *second = push(f->engine, b, 240, &m);     /* 5 + 8 pages of 12 */
     bt_event event;
-    assert_int_equal(bt_request_wait(second, 100, &event), BT_E_AGAIN);
+    assert_int_equal(bt_engine_request_wait(second, 100, &event), BT_E_AGAIN);
     assert_rows(first, a, LENGTH);
-    bt_request_release(first);
+    bt_engine_request_release(first);
     fake_finish(second, &got);
     assert_int_equal(got.finish, BT_FINISH_LENGTH);
-    bt_request_release(second);
+    bt_engine_request_release(second);
     fake_close(f);
 }
 
@@ -227,12 +227,12 @@ static void a_cancelled_push_keeps_its_rows_too(void **state)
     atomic_store(&f->device.us_per_step, 20000);
     bt_request *r = push(f->engine, tokens, LENGTH, &l);
     fake_wait_for(r, BT_EVENT_PROGRESS);
-    bt_request_cancel(r);
+    bt_engine_request_cancel(r);
     fake_finish(r, &got);
     assert_int_equal(got.finish, BT_FINISH_CANCELLED);
     assert_true(l.complete >= 64 && l.complete < LENGTH);
     assert_rows(r, tokens, l.complete);
-    bt_request_release(r);
+    bt_engine_request_release(r);
     fake_close(f);
 }
 

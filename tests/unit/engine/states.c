@@ -17,7 +17,7 @@ typedef struct {
 
 static bt_request *submit_way(const machine *m, const uint32_t *prompt, uint32_t n, way w)
 {
-    bt_request_options o = bt_request_defaults();
+    bt_request_options o = bt_engine_request_defaults();
     bt_request *r = NULL;
     o.tokens = prompt;
     o.n_tokens = n;
@@ -179,9 +179,9 @@ static void a_cancelled_prompt_leaves_a_sound_state(void **state)
         bt_request *r = submit_way(&m, prompt, 280, (way){ 0 });
         while (event.kind != BT_EVENT_END && !(event.kind == BT_EVENT_PROGRESS &&
                                                event.n_done > 9 * k)) {
-            assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+            assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
         }
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_true(check(&m, prompt, 280, (way){ 0 }) < 280 - (event.n_done < 16 ? 0 : 15));
     }
     close_machine(&m);
@@ -219,11 +219,11 @@ static void a_failed_step_leaves_no_state_ahead(void **state)
         bt_event event = { 0 };
         bt_request *r = submit_way(&m, prompt, 280, (way){ 0 });
         while (event.kind != BT_EVENT_END) {
-            assert_int_equal(bt_request_wait(r, PATIENCE_MS, &event), BT_OK);
+            assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
         }
         assert_int_equal(event.finish, BT_FINISH_ERROR);
         assert_int_equal(event.status, BT_E_DEVICE);
-        bt_request_release(r);
+        bt_engine_request_release(r);
         assert_true(check(&m, prompt, 280, (way){ 0 }) >= (k < 18 ? 280u - 16u * (uint32_t)k : 1));
     }
     m.device->ops = sound_ops;
@@ -307,7 +307,7 @@ static void what_was_not_committed_changes_nothing(void **state)
         for (l.stage = 0; l.stage < 4; l.stage++) {
             for (uint32_t n = 3; n < 250; n += 81) {
                 make_prompt(&m, 40 + (uint32_t)l.stage, n, prompt);
-                bt_request_options o = bt_request_defaults();
+                bt_request_options o = bt_engine_request_defaults();
                 bt_request *r = NULL;
                 answer here, there;
                 o.tokens = prompt;

@@ -172,7 +172,7 @@ static void one_request(client *c, bt_mt19937 *g)
     uint32_t n_events = 0;
     while (event.kind != BT_EVENT_END) {
         if (mood == 0 && n_events == patience) {
-            bt_request_cancel(r);
+            bt_engine_request_cancel(r);
         }
         if (mood == 1 && n_events == patience) {
             break;                                        /* and release without END */
@@ -180,7 +180,7 @@ static void one_request(client *c, bt_mt19937 *g)
         if (mood == 2) {
             bt_clock_sleep_ms(1);
         }
-        const bt_status status = bt_request_wait(r, 50, &event);
+        const bt_status status = bt_engine_request_wait(r, 50, &event);
         if (status == BT_OK && event.kind == BT_EVENT_TOKEN) {
             assert_true(n < 64);
             got[n++] = event.token;
@@ -195,8 +195,8 @@ static void one_request(client *c, bt_mt19937 *g)
         check(&o, got, n, event.finish, c);
     }
     bt_request_stats s;
-    bt_request_stats_get(r, &s);
-    bt_request_release(r);
+    bt_engine_request_stats_get(r, &s);
+    bt_engine_request_release(r);
 }
 
 static void *client_main(void *context)

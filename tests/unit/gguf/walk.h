@@ -83,7 +83,8 @@ static inline uint64_t walk_tensor(const bt_gguf *file, const bt_gguf_tensor *te
     uint64_t sum = walk_bytes(tensor->data, (size_t)tensor->size_bytes) + tensor->part;
     if (tensor->type->can_decode && tensor->n_elems != 0 && tensor->ne[0] <= WALK_ROW_MAX) {
         float row[WALK_ROW_MAX];
-        if (bt_type_decode(tensor->type->id, tensor->data, row, (size_t)tensor->ne[0]) == BT_OK) {
+        if (bt_quant_type_decode(tensor->type->id, tensor->data, row, (size_t)tensor->ne[0]) ==
+            BT_OK) {
             sum += walk_bytes(row, (size_t)tensor->ne[0] * sizeof *row);
         }
     }

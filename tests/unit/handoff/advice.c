@@ -42,7 +42,7 @@ static int well(void **state)
 
 static const bt_finding *find(const char *name)
 {
-    bt_advice_give(&c, &f);
+    bt_doctor_advice_give(&c, &f);
     for (uint32_t i = 0; i < f.n; i++) {
         assert_true(f.list[i].text[0] != '\0');
         if (strcmp(f.list[i].name, name) == 0) {
@@ -58,7 +58,7 @@ static void expect(const char *name, bt_finding_state state, const char *text, c
 {
     const bt_finding *at = find(name);
     if (at->state != state || strstr(at->text, text) == NULL) {
-        fail_msg("%s: %s: %s", name, bt_finding_state_name(at->state), at->text);
+        fail_msg("%s: %s: %s", name, bt_doctor_finding_state_name(at->state), at->text);
     }
     bool found = command == NULL && at->n_mends == 0;
     for (uint32_t i = 0; i < at->n_mends && command; i++) {
@@ -68,14 +68,14 @@ static void expect(const char *name, bt_finding_state state, const char *text, c
         fail_msg("%s: no command '%s'; the first: %s", name, command ? command : "(none)",
                  at->mends[0].command);
     }
-    assert_true(bt_findings_well(&f) == (state != BT_FINDING_PROBLEM));
+    assert_true(bt_doctor_findings_well(&f) == (state != BT_FINDING_PROBLEM));
 }
 
 static void all_well(void **state)
 {
     (void)state;
-    bt_advice_give(&c, &f);
-    assert_true(bt_findings_well(&f));
+    bt_doctor_advice_give(&c, &f);
+    assert_true(bt_doctor_findings_well(&f));
     for (uint32_t i = 0; i < f.n; i++) {
         if (f.list[i].state != BT_FINDING_OK || f.list[i].n_mends > 0) {
             fail_msg("%s: %s", f.list[i].name, f.list[i].text);
@@ -83,7 +83,7 @@ static void all_well(void **state)
     }
     assert_in_range(f.n, 12, BT_FINDINGS_MAX);
     /* 32 MiB in 28.7 ms, less 0.2 ms of round trip. */
-    assert_true(bt_checkup_goodput(&c) > 1.17e9 && bt_checkup_goodput(&c) < 1.18e9);
+    assert_true(bt_doctor_checkup_goodput(&c) > 1.17e9 && bt_doctor_checkup_goodput(&c) < 1.18e9);
     expect("round trip", BT_FINDING_OK, "0.21 ms in the median", NULL, false);
     expect("goodput", BT_FINDING_OK, "94 % of the 10000 Mbit/s of enp1s0", NULL, false);
 }
@@ -93,18 +93,18 @@ static void all_well(void **state)
 static void errnos_have_kinds(void **state)
 {
     (void)state;
-    assert_int_equal(bt_reach_kind_of(0, true, false), BT_REACH_CONNECTED);
-    assert_int_equal(bt_reach_kind_of(ECONNREFUSED, true, true), BT_REACH_REFUSED);
-    assert_int_equal(bt_reach_kind_of(EHOSTUNREACH, true, false), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_reach_kind_of(EHOSTUNREACH, true, true), BT_REACH_LOCAL_NETWORK);
-    assert_int_equal(bt_reach_kind_of(EHOSTUNREACH, false, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_reach_kind_of(ENETUNREACH, false, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_reach_kind_of(EHOSTDOWN, true, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_reach_kind_of(ETIMEDOUT, true, true), BT_REACH_NO_ANSWER);
-    assert_int_equal(bt_reach_kind_of(EACCES, true, false), BT_REACH_NOT_PERMITTED);
-    assert_int_equal(bt_reach_kind_of(EPERM, true, true), BT_REACH_NOT_PERMITTED);
-    assert_int_equal(bt_reach_kind_of(ECANCELED, true, true), BT_REACH_STOPPED);
-    assert_int_equal(bt_reach_kind_of(EPIPE, true, true), BT_REACH_OTHER);
+    assert_int_equal(bt_doctor_reach_kind_of(0, true, false), BT_REACH_CONNECTED);
+    assert_int_equal(bt_doctor_reach_kind_of(ECONNREFUSED, true, true), BT_REACH_REFUSED);
+    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, true, false), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, true, true), BT_REACH_LOCAL_NETWORK);
+    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, false, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_doctor_reach_kind_of(ENETUNREACH, false, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_doctor_reach_kind_of(EHOSTDOWN, true, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_doctor_reach_kind_of(ETIMEDOUT, true, true), BT_REACH_NO_ANSWER);
+    assert_int_equal(bt_doctor_reach_kind_of(EACCES, true, false), BT_REACH_NOT_PERMITTED);
+    assert_int_equal(bt_doctor_reach_kind_of(EPERM, true, true), BT_REACH_NOT_PERMITTED);
+    assert_int_equal(bt_doctor_reach_kind_of(ECANCELED, true, true), BT_REACH_STOPPED);
+    assert_int_equal(bt_doctor_reach_kind_of(EPIPE, true, true), BT_REACH_OTHER);
 }
 
 static void every_kind_has_a_sentence_and_a_name(void **state)
@@ -112,15 +112,15 @@ static void every_kind_has_a_sentence_and_a_name(void **state)
     (void)state;
     for (unsigned kind = 1; kind < BT_REACH_COUNT; kind++) {
         bt_error err = { 0 };
-        assert_int_not_equal(BT_OK, bt_reach_explain((bt_reach_kind)kind, EIO, "a:1", "1.2.3.4:1",
-                                                     5, &err));
+        assert_int_not_equal(BT_OK, bt_doctor_reach_explain((bt_reach_kind)kind, EIO, "a:1",
+                                                            "1.2.3.4:1", 5, &err));
         assert_non_null(strstr(err.text, "'a:1' (1.2.3.4:1): "));
-        assert_int_not_equal(BT_OK, bt_reach_explain((bt_reach_kind)kind, EIO, "1.2.3.4:1",
-                                                     "1.2.3.4:1", 5, &err));
+        assert_int_not_equal(BT_OK, bt_doctor_reach_explain((bt_reach_kind)kind, EIO, "1.2.3.4:1",
+                                                            "1.2.3.4:1", 5, &err));
         assert_int_equal(0, strncmp(err.text, "'1.2.3.4:1': ", 13));
-        assert_string_not_equal(bt_reach_kind_name((bt_reach_kind)kind), "unknown");
+        assert_string_not_equal(bt_doctor_reach_kind_name((bt_reach_kind)kind), "unknown");
     }
-    assert_string_equal(bt_reach_kind_name(BT_REACH_COUNT), "unknown");
+    assert_string_equal(bt_doctor_reach_kind_name(BT_REACH_COUNT), "unknown");
 }
 
 static void unreachable(bt_reach_kind kind, int error)
@@ -221,7 +221,7 @@ static void keys_without_a_way(void **state)
     c.key_error = (bt_error){ 0 };
     c.key_file = NULL;
     unreachable(BT_REACH_REFUSED, ECONNREFUSED);
-    bt_advice_give(&c, &f);
+    bt_doctor_advice_give(&c, &f);
     assert_int_equal(f.n, 1);
 }
 
@@ -252,7 +252,7 @@ static void workers(void **state)
     c.facts.n_servers = 16;
     expect("worker", BT_FINDING_ADVICE, "if yours is one of them, all is well; another",
            "--peers 32", true);
-    assert_true(bt_checkup_full(&c));
+    assert_true(bt_doctor_checkup_full(&c));
     c.facts.n_servers_max = c.facts.n_servers = 40;
     expect("worker", BT_FINDING_ADVICE, "40 of 40", "--peers 64", true);
     c.facts.n_servers_max = c.facts.n_servers = 64;
@@ -339,8 +339,8 @@ static void windows(void **state)
     c.here.system = "macos";
     expect("tcp_rmem", BT_FINDING_PROBLEM, "here", "net.inet.tcp.autorcvbufmax=67108864", false);
     c.here.tcp_rmem_max = c.facts.tcp_wmem_max = 0;     /* not known: nothing is said */
-    bt_advice_give(&c, &f);
-    assert_true(bt_findings_well(&f));
+    bt_doctor_advice_give(&c, &f);
+    assert_true(bt_doctor_findings_well(&f));
 }
 
 static void explicit_buffers(void **state)
@@ -424,12 +424,12 @@ static void spreads(void **state)
     for (int i = 0; i < 21; i++) {
         v[i] = 21 - i;
     }
-    bt_spread s = bt_spread_of(v, 21);
+    bt_spread s = bt_cost_spread_of(v, 21);
     assert_true(s.median > 10.9 && s.median < 11.1);
     assert_true(s.low > 2.9 && s.low < 3.1 && s.high > 18.9 && s.high < 19.1);
-    s = bt_spread_of(v, 2);
+    s = bt_cost_spread_of(v, 2);
     assert_true(s.median > 20.4 && s.median < 20.6);
-    s = bt_spread_of(v, 0);
+    s = bt_cost_spread_of(v, 0);
     assert_true(s.median <= 0);
 }
 

@@ -252,8 +252,8 @@ bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, 
     pthread_mutex_unlock(&e->lock);
     return over ? BT_E_CANCELLED : BT_OK;
 }
-void bt_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset, uint64_t size,
-                             void *to)
+void bt_engine_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset,
+                                    uint64_t size, void *to)
 {
     (void)r, (void)layer, (void)offset, (void)size, (void)to;
     abort();
@@ -326,7 +326,7 @@ void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
 
 /* ---- requests of a worker ---- */
 
-bt_request_options bt_request_defaults(void) { return (bt_request_options){ 0 }; }
+bt_request_options bt_engine_request_defaults(void) { return (bt_request_options){ 0 }; }
 
 static void *fake_compute(void *context)
 {
@@ -393,7 +393,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     return BT_OK;
 }
 
-bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret)
+bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret)
 {
     (void)timeout_ms;
     bt_status s = BT_E_AGAIN;
@@ -412,9 +412,9 @@ bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret)
     return s;
 }
 
-void bt_request_cancel(bt_request *r) { atomic_store(&r->cancelled, true); }
+void bt_engine_request_cancel(bt_request *r) { atomic_store(&r->cancelled, true); }
 
-void bt_request_release(bt_request *r)
+void bt_engine_request_release(bt_request *r)
 {
     if (r) {
         atomic_store(&r->cancelled, true);
@@ -425,14 +425,14 @@ void bt_request_release(bt_request *r)
     }
 }
 
-void bt_request_stats_get(const bt_request *r, bt_request_stats *s)
+void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *s)
 {
     (void)r;
     *s = (bt_request_stats){ .queue_ms = 0 };
 }
 
-void bt_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position, uint32_t n,
-                            void *ret_k, void *ret_v)
+void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position,
+                                   uint32_t n, void *ret_k, void *ret_v)
 {
     const size_t kb = (size_t)r->engine->layers[layer].k_row_bytes;
     const size_t vb = (size_t)r->engine->layers[layer].v_row_bytes;

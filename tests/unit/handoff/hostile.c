@@ -152,7 +152,7 @@ static void bad_welcome_is_refused(void **state)
     for (int i = 0; i < 4; i++) {
         bt_link *link = NULL;
         for (int k = 0; k < 200 && !link; k++) {
-            (void)(bt_listener_accept(x->listener, 100, &link, NULL) == BT_OK);
+            (void)(bt_link_listener_accept(x->listener, 100, &link, NULL) == BT_OK);
         }
         assert_non_null(link);
         assert_true(receive(link, BT_WIRE_HELLO, &f));
@@ -210,7 +210,8 @@ static bt_link *call(caller *x, bool greet)
     const bt_link_options lo = { 0 };
     bt_link *link = NULL;
     bt_frame f;
-    assert_int_equal(bt_link_connect(bt_worker_address(x->worker), &lo, &link, &err), BT_OK);
+    assert_int_equal(bt_link_connect(bt_handoff_worker_address(x->worker), &lo, &link, &err),
+                     BT_OK);
     if (greet) {
         const bt_wire_hello m = bt_handoff_hello(x->engine, 1, "ref");
         uint8_t body[512];
@@ -229,7 +230,7 @@ static int caller_open(void **state)
     bt_error err = { 0 };
     x->engine = fake_engine_new(true, 16, 1);
     const bt_worker_options o = { .listen = "127.0.0.1:0", .numerics = "ref", .n_peers = 3 };
-    assert_int_equal(bt_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
+    assert_int_equal(bt_handoff_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
     x->link = call(x, true);
     *state = x;
     return 0;
@@ -239,7 +240,7 @@ static int caller_close(void **state)
 {
     caller *x = *state;
     bt_link_destroy(x->link);
-    bt_worker_close(x->worker);
+    bt_handoff_worker_close(x->worker);
     assert_int_equal(atomic_load(&x->engine->n_requests), 0);
     fake_engine_free(x->engine);
     free(x);
@@ -453,7 +454,7 @@ static void lies_that_end_the_connection_there(void **state)
         x->link = call(x, true);
     }
     bt_worker_status st;
-    bt_worker_status_get(x->worker, &st);
+    bt_handoff_worker_status_get(x->worker, &st);
     assert_int_equal(st.n_in_flight, 0);
     assert_int_equal(st.tokens_in_flight, 0);
     assert_int_equal(st.n_cancelled, 10);

@@ -89,7 +89,7 @@ static inline void accept_server(liar *x)
     bt_link_destroy(x->link);
     x->link = NULL;
     for (int i = 0; i < 100 && !x->link; i++) {
-        (void)(bt_listener_accept(x->listener, 100, &x->link, NULL) == BT_OK);
+        (void)(bt_link_listener_accept(x->listener, 100, &x->link, NULL) == BT_OK);
     }
     assert_non_null(x->link);
     assert_true(receive(x->link, BT_WIRE_HELLO, &f));
@@ -99,7 +99,7 @@ static inline void accept_server(liar *x)
 static inline bt_prefill_worker_status status_of(const liar *x)
 {
     bt_prefill_worker_status st;
-    assert_true(bt_prefill_worker_status_get(x->prefill, 0, &st));
+    assert_true(bt_handoff_client_worker_status_get(x->prefill, 0, &st));
     return st;
 }
 
@@ -121,10 +121,12 @@ static inline liar *liar_new(uint64_t state_bytes)
     x->engine->state_bytes = state_bytes;
     x->mine = fake_engine_new(true, 16, 1);
     x->epoch = 4711;
-    assert_int_equal(bt_listener_open("127.0.0.1:0", &lo, &x->listener, &err), BT_OK);
-    const bt_prefill_options o = { .addresses = bt_listener_address(x->listener), .min_tokens = 1,
-                                   .stall_ms = 400, .window_bytes = 60000 };
-    assert_int_equal(bt_prefill_open(&o, x->engine, &x->prefill, &err), BT_OK);
+    assert_int_equal(bt_link_listener_open("127.0.0.1:0", &lo, &x->listener, &err), BT_OK);
+    const bt_prefill_options o = {.addresses = bt_link_listener_address(x->listener),
+                                  .min_tokens = 1,
+                                  .stall_ms = 400,
+                                  .window_bytes = 60000};
+    assert_int_equal(bt_handoff_client_open(&o, x->engine, &x->prefill, &err), BT_OK);
     for (uint32_t i = 0; i < N; i++) {
         x->tokens[i] = i * 7 % 1000;
     }
@@ -137,10 +139,10 @@ static inline liar *liar_new(uint64_t state_bytes)
 static inline int liar_close(void **state)
 {
     liar *x = *state;
-    bt_prefill_stop(x->prefill);
-    bt_prefill_close(x->prefill);
+    bt_handoff_client_stop(x->prefill);
+    bt_handoff_client_close(x->prefill);
     bt_link_destroy(x->link);
-    bt_listener_close(x->listener);
+    bt_link_listener_close(x->listener);
     bt_wire_tally_close(x->tally);
     fake_engine_free(x->engine);
     fake_engine_free(x->mine);

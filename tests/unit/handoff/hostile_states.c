@@ -24,7 +24,7 @@ static int states_open(void **state)
 static int states_close(void **state)
 {
     liar *x = *state;
-    bt_prefill_stop(x->prefill);
+    bt_handoff_client_stop(x->prefill);
     assert_int_equal(fake_snapshots(x->engine, true), 0);
     return liar_close(state);
 }

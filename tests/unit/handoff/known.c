@@ -19,17 +19,17 @@ static void beginnings_are_known(void **state)
     for (uint32_t i = 0; i < N; i++) {
         a[i] = b[i] = i * 7;
     }
-    assert_int_equal(bt_known_find(k, 7, a, N), 0);
-    bt_known_put(k, 7, a, N);
-    assert_int_equal(bt_known_find(k, 7, a, N), N / BT_KNOWN_BLOCK * BT_KNOWN_BLOCK);
-    assert_int_equal(bt_known_find(k, 7, a, 200), 192);
-    assert_int_equal(bt_known_find(k, 7, a, 63), 0);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, N), 0);
+    bt_route_cache_hint_put(k, 7, a, N);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, N), N / BT_KNOWN_BLOCK * BT_KNOWN_BLOCK);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, 200), 192);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, 63), 0);
     b[300] ^= 1;                        /* everything behind it is another text */
-    assert_int_equal(bt_known_find(k, 7, b, N), 256);
-    assert_int_equal(bt_known_find(k, 7, a + 64, 128), 0);     /* the same words elsewhere */
-    assert_int_equal(bt_known_find(k, 8, a, N), 0);                     /* another tenant */
-    bt_known_clear(k);
-    assert_int_equal(bt_known_find(k, 7, a, N), 0);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, b, N), 256);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a + 64, 128), 0); /* the same words elsewhere */
+    assert_int_equal(bt_route_cache_hint_find(k, 8, a, N), 0);        /* another tenant */
+    bt_route_cache_hint_clear(k);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, N), 0);
     free(k);
 }
 
@@ -44,8 +44,8 @@ static void long_prompts_are_known_whole(void **state)
         for (uint32_t i = 0; i < MANY; i++) {
             tokens[i] = i * 31 + seed;
         }
-        bt_known_put(k, 7, tokens, MANY);
-        assert_int_equal(bt_known_find(k, 7, tokens, MANY), MANY);
+        bt_route_cache_hint_put(k, 7, tokens, MANY);
+        assert_int_equal(bt_route_cache_hint_find(k, 7, tokens, MANY), MANY);
     }
     free(tokens);
     free(k);
@@ -61,8 +61,8 @@ static void the_newest_stay(void **state)
         for (uint32_t j = 0; j < BT_KNOWN_BLOCK; j++) {
             tokens[j] = i + j;
         }
-        bt_known_put(k, 7, tokens, BT_KNOWN_BLOCK);
-        assert_int_equal(bt_known_find(k, 7, tokens, BT_KNOWN_BLOCK), BT_KNOWN_BLOCK);
+        bt_route_cache_hint_put(k, 7, tokens, BT_KNOWN_BLOCK);
+        assert_int_equal(bt_route_cache_hint_find(k, 7, tokens, BT_KNOWN_BLOCK), BT_KNOWN_BLOCK);
     }
     free(k);
 }

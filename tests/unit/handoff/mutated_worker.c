@@ -62,7 +62,7 @@ static void be_connected(void)
     for (int i = 0; i < 200; i++) {
         bt_prefill_worker_status st;
         bt_link_stats link = {.alive = false};
-        bt_prefill_worker_status_get(prefill, 0, &st);
+        bt_handoff_client_worker_status_get(prefill, 0, &st);
         if (to_server) {
             (void)(bt_link_receive(to_server, 0, &f, NULL) == BT_OK);
             bt_link_stats_get(to_server, &link);
@@ -73,7 +73,7 @@ static void be_connected(void)
         if (!link.alive) {
             bt_link_destroy(to_server);
             to_server = NULL;
-            if (bt_listener_accept(listener, 500, &to_server, NULL) == BT_OK &&
+            if (bt_link_listener_accept(listener, 500, &to_server, NULL) == BT_OK &&
                 hear(BT_WIRE_HELLO, &f)) {
                 const bt_wire_welcome m = {
                     .version_major = BT_WIRE_VERSION_MAJOR, .version_minor = BT_WIRE_VERSION_MINOR,
@@ -206,7 +206,7 @@ static void nonsense_is_never_a_prefix(void **state)
     }
     give_prompt(0, true);
     bt_prefill_worker_status st;
-    bt_prefill_worker_status_get(prefill, 0, &st);
+    bt_handoff_client_worker_status_get(prefill, 0, &st);
     assert_true(st.n_corrupt > n / 4);
 }
 
@@ -220,22 +220,22 @@ int main(void)
         tokens[i] = i * 7 % 1000;
     }
     fake_prefixes(tokens, N, prefix);
-    if (bt_listener_open("127.0.0.1:0", &(bt_link_options){ 0 }, &listener, &err) != BT_OK) {
+    if (bt_link_listener_open("127.0.0.1:0", &(bt_link_options){ 0 }, &listener, &err) != BT_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    const bt_prefill_options o = { .addresses = bt_listener_address(listener), .min_tokens = 1,
+    const bt_prefill_options o = { .addresses = bt_link_listener_address(listener), .min_tokens = 1,
                                    .stall_ms = 300, .window_bytes = 60000 };
-    if (bt_prefill_open(&o, engine, &prefill, &err) != BT_OK) {
+    if (bt_handoff_client_open(&o, engine, &prefill, &err) != BT_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(nonsense_is_never_a_prefix) };
     const int code = cmocka_run_group_tests_name("handoff/mutated_worker", tests, NULL, NULL);
-    bt_prefill_stop(prefill);
-    bt_prefill_close(prefill);
+    bt_handoff_client_stop(prefill);
+    bt_handoff_client_close(prefill);
     bt_link_destroy(to_server);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
     fake_engine_free(engine);
     fake_engine_free(mine);
     return code;

@@ -34,7 +34,7 @@ static worker_side open_worker_at_rate(const char *listen, uint32_t chunk, uint8
     bt_error err = { 0 };
     /* The port of a worker that has just gone may need a moment. */
     for (int i = 0; i < 50; i++) {
-        if (bt_worker_open(&o, w.engine, &w.worker, &err) == BT_OK) {
+        if (bt_handoff_worker_open(&o, w.engine, &w.worker, &err) == BT_OK) {
             return w;
         }
         bt_clock_sleep_ms(20);
@@ -50,7 +50,7 @@ static worker_side open_worker(const char *listen, uint32_t chunk, uint8_t weigh
 
 static void close_worker(worker_side *w)
 {
-    bt_worker_close(w->worker);
+    bt_handoff_worker_close(w->worker);
     assert_int_equal(atomic_load(&w->engine->n_requests), 0);
     fake_engine_free(w->engine);
     *w = (worker_side){ 0 };
@@ -61,7 +61,7 @@ static server_side open_server_with(bt_prefill_options o, uint8_t weights)
     server_side s = { .engine = fake_engine_new(false, 64, weights) };
     bt_error err = { 0 };
     o.numerics = "ref";
-    if (bt_prefill_open(&o, s.engine, &s.prefill, &err) != BT_OK) {
+    if (bt_handoff_client_open(&o, s.engine, &s.prefill, &err) != BT_OK) {
         fail_msg("server: %s", err.text);
     }
     assert_true(s.engine->placed);
@@ -75,7 +75,7 @@ static server_side open_server(const char *addresses)
 
 static void close_server(server_side *s)
 {
-    bt_prefill_close(s->prefill);
+    bt_handoff_client_close(s->prefill);
     fake_engine_free(s->engine);
     *s = (server_side){ 0 };
 }
@@ -83,7 +83,7 @@ static void close_server(server_side *s)
 static bt_prefill_worker_status worker_status(const server_side *s, uint32_t i)
 {
     bt_prefill_worker_status st;
-    assert_true(bt_prefill_worker_status_get(s->prefill, i, &st));
+    assert_true(bt_handoff_client_worker_status_get(s->prefill, i, &st));
     return st;
 }
 
@@ -106,8 +106,8 @@ static void wait_state(const server_side *s, uint32_t i, bt_prefill_state state)
         st = worker_status(s, i);
     }
     if (st.state != state) {
-        fail_msg("worker %u is %s (%s), not %s", i, bt_prefill_state_name(st.state), st.reason,
-                 bt_prefill_state_name(state));
+        fail_msg("worker %u is %s (%s), not %s", i, bt_handoff_client_state_name(st.state),
+                 st.reason, bt_handoff_client_state_name(state));
     }
 }
 
@@ -155,11 +155,11 @@ static void rows_arrive_as_they_were_computed(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     const bt_prefill_report r = expect_remote(&s, 100, 0, 1);
     assert_int_equal(r.place, BT_PREFILL_REMOTE);
-    assert_string_equal(r.worker, bt_worker_address(w.worker));
+    assert_string_equal(r.worker, bt_handoff_worker_address(w.worker));
     assert_int_equal(r.n_remote, 99);
     assert_int_equal(r.bytes, 99 * (24 + 16 + 32 + 20 + 48 + 28) * 2);
     assert_false(r.fallback);
@@ -175,7 +175,7 @@ static void a_rate_holds_from_the_first_step_on(void **state)
     (void)state;
     static const uint32_t cached[] = { 0, 40, 0, 60 };
     worker_side w = open_worker_at_rate("127.0.0.1:0", 512, 1, 1000);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     double share = 0;                  /* of the layers that tell: the fake's others do not */
     wait_state(&s, 0, BT_PREFILL_READY);
     for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
@@ -201,9 +201,11 @@ static void every_length_chunk_prefix_and_window(void **state)
     for (size_t k = 0; k < BT_LEN(windows); k++) {
         for (size_t c = 0; c < BT_LEN(chunks); c++) {
             server_side s = open_server_with(
-                    (bt_prefill_options){ .addresses = bt_worker_address(w.worker), .min_tokens = 1,
-                                          .n_prefill_chunk = chunks[c],
-                                          .window_bytes = windows[k] }, 1);
+                    (bt_prefill_options){.addresses = bt_handoff_worker_address(w.worker),
+                                         .min_tokens = 1,
+                                         .n_prefill_chunk = chunks[c],
+                                         .window_bytes = windows[k]},
+                    1);
             wait_state(&s, 0, BT_PREFILL_READY);
             for (size_t l = 0; l < BT_LEN(lengths); l++) {
                 const uint32_t n = lengths[l];
@@ -227,7 +229,7 @@ static void server_starts_without_worker_and_uses_it_later(void **state)
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
     char address[128];
-    snprintf(address, sizeof address, "%s", bt_worker_address(w.worker));
+    snprintf(address, sizeof address, "%s", bt_handoff_worker_address(w.worker));
     close_worker(&w);
 
     server_side s = open_server(address);
@@ -269,7 +271,7 @@ static void another_model_is_refused_by_field(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 9);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_REFUSED);
     const bt_prefill_worker_status st = worker_status(&s, 0);
     assert_non_null(strstr(st.reason, "'weights'"));
@@ -283,7 +285,7 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 2000);
     uint32_t *tokens = prompt(1000, 5);
@@ -304,7 +306,7 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
     assert_non_null(strstr(k->report.reason, "of 999 tokens"));
     assert_true(k->report.compute_ms > 0 && k->report.compute_ms <= k->report.total_ms);
     bt_prefill_status st;
-    bt_prefill_status_get(s.prefill, &st);
+    bt_handoff_client_status_get(s.prefill, &st);
     assert_int_equal(st.n_fallbacks, 1);
     free(tokens);
     close_server(&s);
@@ -318,12 +320,12 @@ static void too_long_for_all_is_no_passing_failure(void **state)
     worker_side w = { .engine = fake_engine_new(true, 16, 1) };
     const bt_worker_options wo = { .listen = "127.0.0.1:0", .numerics = "ref" };
     w.engine->options.n_ctx = 100;
-    assert_int_equal(bt_worker_open(&wo, w.engine, &w.worker, NULL), BT_OK);
+    assert_int_equal(bt_handoff_worker_open(&wo, w.engine, &w.worker, NULL), BT_OK);
     char two[300];
-    snprintf(two, sizeof two, "%s; 127.0.0.1:1", bt_worker_address(w.worker));
+    snprintf(two, sizeof two, "%s; 127.0.0.1:1", bt_handoff_worker_address(w.worker));
     uint32_t *tokens = prompt(300, 6);
     for (int i = 0; i < 2; i++) {                   /* the second of two never was there */
-        server_side s = open_server(i == 0 ? bt_worker_address(w.worker) : two);
+        server_side s = open_server(i == 0 ? bt_handoff_worker_address(w.worker) : two);
         bt_prefill_report r;
         bt_prefill_status st;
         wait_state(&s, 0, BT_PREFILL_READY);
@@ -337,7 +339,7 @@ static void too_long_for_all_is_no_passing_failure(void **state)
         assert_int_equal(give(&s, tokens, 300, BT_POLICY_FALLBACK, &r), -1);
         assert_true(r.fallback);
         assert_non_null(strstr(r.reason, "room for 299 tokens"));
-        bt_prefill_status_get(s.prefill, &st);
+        bt_handoff_client_status_get(s.prefill, &st);
         assert_int_equal(st.n_failed, 1);
         assert_int_equal(st.n_fallbacks, 1);
         close_server(&s);
@@ -351,8 +353,8 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     (void)state;
     worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
     char both[300];
-    snprintf(both, sizeof both, "%s; %s", bt_worker_address(w[0].worker),
-             bt_worker_address(w[1].worker));
+    snprintf(both, sizeof both, "%s; %s", bt_handoff_worker_address(w[0].worker),
+             bt_handoff_worker_address(w[1].worker));
     server_side s = open_server(both);
     wait_state(&s, 0, BT_PREFILL_READY);
     wait_state(&s, 1, BT_PREFILL_READY);
@@ -370,7 +372,7 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     const fake_ticket *k = &s.engine->tickets[t];
     assert_true(k->committed);
     assert_int_equal(k->report.retries, 1);
-    assert_string_equal(k->report.worker, bt_worker_address(w[b].worker));
+    assert_string_equal(k->report.worker, bt_handoff_worker_address(w[b].worker));
     assert_true(fake_rows_right(s.engine, t, tokens, 0, 599));
     /* The answer tells of both: who was lost, why, and what they spent together. */
     char want[200];
@@ -394,7 +396,7 @@ static void cancel_ends_both_sides_soon(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 2000);
     uint32_t *tokens = prompt(1500, 7);
@@ -414,7 +416,7 @@ static void cancel_ends_both_sides_soon(void **state)
         assert_int_equal(atomic_load(&w.engine->n_requests), 0);
     }
     bt_worker_status st;
-    bt_worker_status_get(w.worker, &st);
+    bt_handoff_worker_status_get(w.worker, &st);
     assert_int_equal(st.n_in_flight, 0);
     assert_int_equal(st.tokens_in_flight, 0);
     atomic_store(&w.engine->layer_us, 0);
@@ -428,7 +430,7 @@ static void failing_engine_is_an_error_of_the_prompt(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->fail_at, 32);
     uint32_t *tokens = prompt(200, 9);
@@ -458,7 +460,7 @@ static void two_servers_many_prompts_at_once(void **state)
     bt_prefill_report r;
     atomic_store(&w.engine->layer_us, 300);
     for (int k = 0; k < 2; k++) {
-        s[k] = open_server(bt_worker_address(w.worker));
+        s[k] = open_server(bt_handoff_worker_address(w.worker));
         wait_state(&s[k], 0, BT_PREFILL_READY);
     }
     for (int i = 0; i < N; i++) {
@@ -490,8 +492,11 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server_with((bt_prefill_options){ .addresses = bt_worker_address(w.worker),
-                                                           .min_tokens = 1, .n_prefill = 1 }, 1);
+    server_side s =
+            open_server_with((bt_prefill_options){.addresses = bt_handoff_worker_address(w.worker),
+                                                  .min_tokens = 1,
+                                                  .n_prefill = 1},
+                             1);
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 1000);
     uint32_t *tokens = prompt(500, 10);
@@ -501,11 +506,11 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
     assert_true(t >= 0 && waits >= 0);
     assert_int_equal(worker_status(&s, 0).n_waiting, 1);
     wait_in_flight(&s, 0, 2 * 499 - 16);
-    assert_int_equal(bt_worker_drain(w.worker, 1), BT_E_TIMEOUT);
+    assert_int_equal(bt_handoff_worker_drain(w.worker, 1), BT_E_TIMEOUT);
     wait_state(&s, 0, BT_PREFILL_DRAINING);
     assert_int_equal(give(&s, tokens, 500, BT_POLICY_FALLBACK, &r), -1);
     assert_non_null(strstr(r.reason, "shutting down"));
-    assert_int_equal(bt_worker_drain(w.worker, 20000), BT_OK);
+    assert_int_equal(bt_handoff_worker_drain(w.worker, 20000), BT_OK);
     assert_true(fake_wait(s.engine, t, 1000));
     assert_true(s.engine->tickets[t].committed);
     assert_true(fake_wait(s.engine, waits, 1000));
@@ -519,7 +524,7 @@ static void stop_ends_every_ticket(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 5000);
     uint32_t *tokens = prompt(500, 11);
@@ -529,7 +534,7 @@ static void stop_ends_every_ticket(void **state)
         t[i] = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
         assert_true(t[i] >= 0);
     }
-    bt_prefill_stop(s.prefill);
+    bt_handoff_client_stop(s.prefill);
     for (int i = 0; i < 6; i++) {
         assert_true(s.engine->tickets[t[i]].abandoned);
     }
@@ -549,7 +554,7 @@ static void bad_addresses_are_named(void **state)
         const bt_prefill_options o = { .addresses = bad[i] };
         bt_prefill *p = NULL;
         bt_error err = { 0 };
-        assert_int_equal(bt_prefill_open(&o, e, &p, &err), BT_E_BADINPUT);
+        assert_int_equal(bt_handoff_client_open(&o, e, &p, &err), BT_E_BADINPUT);
         assert_true(err.text[0] != 0);
         assert_null(p);
     }
@@ -559,14 +564,14 @@ static void bad_addresses_are_named(void **state)
 static void set_workers(const server_side *s, const char *addresses, bt_status want)
 {
     bt_error err = { 0 };
-    assert_int_equal(bt_prefill_set_workers(s->prefill, addresses, &err), want);
+    assert_int_equal(bt_handoff_client_set_workers(s->prefill, addresses, &err), want);
     assert_true(want == BT_OK || err.text[0] != 0);
 }
 
 static uint32_t n_workers(const server_side *s)
 {
     bt_prefill_status st;
-    bt_prefill_status_get(s->prefill, &st);
+    bt_handoff_client_status_get(s->prefill, &st);
     return st.n_workers;
 }
 
@@ -584,7 +589,8 @@ static void the_list_of_workers_changes(void **state)
 {
     (void)state;
     worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
-    const char *a = bt_worker_address(w[0].worker), *b = bt_worker_address(w[1].worker);
+    const char *a = bt_handoff_worker_address(w[0].worker),
+               *b = bt_handoff_worker_address(w[1].worker);
     char both[300];
     snprintf(both, sizeof both, "%s;%s", a, b);
     server_side s = open_server_with((bt_prefill_options){ .addresses = "", .min_tokens = 1,
@@ -647,30 +653,30 @@ static void decisions_are_remembered(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
     wait_state(&s, 0, BT_PREFILL_READY);
-    assert_int_equal(bt_prefill_decisions_get(s.prefill, d), 0);
+    assert_int_equal(bt_handoff_client_decisions_get(s.prefill, d), 0);
     for (uint32_t i = 0; i < BT_PREFILL_DECISIONS_MAX + 3; i++) {
         const bt_prefill_report r = expect_remote(&s, 40 + i, 0, 100 + i);
         assert_true(r.forecast.made);
         assert_int_equal(r.forecast.n_tokens, 39 + i);
         assert_int_equal(r.forecast.n_workers, 1);
-        assert_string_equal(r.forecast.workers[0].worker, bt_worker_address(w.worker));
+        assert_string_equal(r.forecast.workers[0].worker, bt_handoff_worker_address(w.worker));
         assert_true(i == 0 || r.forecast.workers[0].ms > 0);
     }
-    assert_int_equal(bt_prefill_decisions_get(s.prefill, d), BT_PREFILL_DECISIONS_MAX);
+    assert_int_equal(bt_handoff_client_decisions_get(s.prefill, d), BT_PREFILL_DECISIONS_MAX);
     assert_int_equal(d[0].n_tokens, 39 + BT_PREFILL_DECISIONS_MAX + 2);
     assert_int_equal(d[BT_PREFILL_DECISIONS_MAX - 1].n_tokens, 39 + 3);
     assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_REMOTE);
-    assert_string_equal(d[0].worker, bt_worker_address(w.worker));
+    assert_string_equal(d[0].worker, bt_handoff_worker_address(w.worker));
     assert_true(d[0].took_ms > 0 && d[0].reason[0]);
     close_worker(&w);
     wait_state(&s, 0, BT_PREFILL_CONNECTING);
     uint32_t *tokens = prompt(80, 9);
     bt_prefill_report r;
     assert_int_equal(give(&s, tokens, 80, BT_POLICY_FALLBACK, &r), -1);
-    (void)bt_prefill_decisions_get(s.prefill, d);
+    (void)bt_handoff_client_decisions_get(s.prefill, d);
     assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_FALLBACK);
     assert_string_equal(d[0].worker, "");
     free(tokens);
@@ -700,7 +706,7 @@ static void late_prompts_are_hedged(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     bt_prefill_status st;
     bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
     bt_prefill_report r;
@@ -712,12 +718,12 @@ static void late_prompts_are_hedged(void **state)
     s.engine->placement.outrun(s.engine->placement.context, (uint64_t)t);
     assert_true(fake_wait(s.engine, t, 250));
     assert_true(s.engine->tickets[t].abandoned);
-    bt_prefill_status_get(s.prefill, &st);
+    bt_handoff_client_status_get(s.prefill, &st);
     assert_int_equal(st.n_hedged, 1);
     assert_int_equal(st.n_outrun, 1);
     assert_int_equal(st.n_cancelled, 0);
     assert_int_equal(st.n_fallbacks, 0);
-    (void)bt_prefill_decisions_get(s.prefill, d);
+    (void)bt_handoff_client_decisions_get(s.prefill, d);
     assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_OUTRUN);
 
     for (uint32_t i = 0; i < 4; i++) {              /* it is known what takes how long: */
@@ -749,7 +755,7 @@ static void a_short_prompt_needs_no_slot(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 64, 1);
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 10000);
     uint32_t *tokens = prompt(1500, 31);
@@ -785,26 +791,27 @@ static void any_failed_allocation_is_survived(void **state)
         const bt_worker_options o = { .listen = "127.0.0.1:0" };
         bt_worker *w = NULL;
         bt_memory_fail_after(n);
-        const bt_status s = bt_worker_open(&o, e, &w, NULL);
+        const bt_status s = bt_handoff_worker_open(&o, e, &w, NULL);
         bt_memory_fail_after(0);
         assert_true(s == BT_OK || s == BT_E_NOMEM);
-        bt_worker_close(w);
+        bt_handoff_worker_close(w);
         fake_engine_free(e);
     }
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
     for (uint64_t n = 1; n <= 40; n++) {
         bt_engine *e = fake_engine_new(false, 16, 1);
-        const bt_prefill_options o = { .addresses = bt_worker_address(w.worker), .min_tokens = 1 };
+        const bt_prefill_options o = {.addresses = bt_handoff_worker_address(w.worker),
+                                      .min_tokens = 1};
         bt_prefill *p = NULL;
         bt_memory_fail_after(n);
-        const bt_status s = bt_prefill_open(&o, e, &p, NULL);
+        const bt_status s = bt_handoff_client_open(&o, e, &p, NULL);
         bt_clock_sleep_ms(5);                       /* the threads' allocations, too */
         bt_memory_fail_after(0);
         assert_true(s == BT_OK || s == BT_E_NOMEM);
-        bt_prefill_close(p);
+        bt_handoff_client_close(p);
         fake_engine_free(e);
     }
-    server_side s = open_server(bt_worker_address(w.worker));
+    server_side s = open_server(bt_handoff_worker_address(w.worker));
     uint32_t *tokens = prompt(300, 12);
     for (uint64_t n = 1; n <= 40; n++) {
         bt_prefill_report r;

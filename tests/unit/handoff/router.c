@@ -15,7 +15,7 @@ static bt_fit line(double fixed, double slope)
     bt_fit f = { 0 };
     for (int i = 0; i < 20; i++) {
         const double n = 100 * (1 + i % 5);
-        bt_fit_put(&f, 1, n, 0, fixed + slope * n);
+        bt_cost_fit_put(&f, 1, n, 0, fixed + slope * n);
     }
     return f;
 }
@@ -24,7 +24,7 @@ static char reason[256];
 
 static bt_router_answer choose(const bt_router_question *q, const bt_router_worker *w, uint32_t n)
 {
-    return bt_router_choose(q, w, n, -1, reason, sizeof reason);
+    return bt_route_choose(q, w, n, -1, reason, sizeof reason);
 }
 
 static void too_short_stays_and_long_goes(void **state)
@@ -89,7 +89,7 @@ static void least_finish_time_by_tokens(void **state)
     };
     const bt_router_question q = { .position_end = 500, .min_tokens = 1, .token_bytes = 1000 };
     assert_int_equal(choose(&q, w, 3).worker, 1);
-    assert_int_equal(bt_router_choose(&q, w, 3, 1, reason, sizeof reason).worker, 0);
+    assert_int_equal(bt_route_choose(&q, w, 3, 1, reason, sizeof reason).worker, 0);
     w[0].ahead.n_tokens = 0;                          /* idle, but behind a slow link */
     w[0].link = &slow;
     assert_int_equal(choose(&q, w, 3).worker, 1);
@@ -104,8 +104,8 @@ static void little_measured_is_enough_to_share(void **state)
     bt_fit fits[2] = { 0 };
     for (int i = 0; i < 3; i++) {
         const double n = lengths[i];
-        bt_fit_put(&fits[0], 1, n, bt_router_keys(0, n), 155 / 0.6);
-        bt_fit_put(&fits[1], 1, n, bt_router_keys(0, n), 155 / 0.2);
+        bt_cost_fit_put(&fits[0], 1, n, bt_route_keys(0, n), 155 / 0.6);
+        bt_cost_fit_put(&fits[1], 1, n, bt_route_keys(0, n), 155 / 0.2);
     }
     bt_router_worker w[2] = {
         { .ready = true, .compute = &fits[0], .chunk = 512, .idle_ms = 1 },
@@ -117,10 +117,10 @@ static void little_measured_is_enough_to_share(void **state)
         const int to = choose(&q, w, 2).worker;
         assert_in_range(to, 0, 1);
         const double ahead = w[to].ahead.n_tokens, rate = to ? 0.2 : 0.6;
-        assert_float_equal(bt_router_remote_ms(&q, &w[to]), (155 + ahead) / rate,
+        assert_float_equal(bt_route_remote_ms(&q, &w[to]), (155 + ahead) / rate,
                            0.15 * (155 + ahead) / rate);
         w[to].ahead.n_tokens += 155;
-        w[to].ahead.keys += bt_router_keys(0, 155);
+        w[to].ahead.keys += bt_route_keys(0, 155);
         n_given[to]++;
     }
     assert_in_range(n_given[1], 2, 4);
@@ -233,10 +233,10 @@ static void this_machine_is_measured_too(void **state)
     assert_true(a.probe);
     assert_false(a.wanted_remote);
     assert_string_equal(reason, "this machine has not been measured yet");
-    bt_fit_put(&none, 1, 500, 0, 600);              /* the first one may tell of cold memory */
+    bt_cost_fit_put(&none, 1, 500, 0, 600);              /* the first one may tell of cold memory */
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     assert_non_null(strstr(reason, "by one prompt only"));
-    bt_fit_put(&none, 1, 500, 0, 600);
+    bt_cost_fit_put(&none, 1, 500, 0, 600);
     assert_int_equal(choose(&q, &w, 1).worker, 0);
     assert_null(strstr(reason, "measured"));
 }
@@ -247,20 +247,20 @@ static void depth_makes_a_prompt_dearer(void **state)
     bt_fit f = { 0 };
     for (int i = 0; i < 40; i++) {
         const double first = 100 * (i % 8), n = 50 * (1 + i % 5);
-        const double keys = bt_router_keys(first, first + n);
-        bt_fit_put(&f, 1, n, keys, n + 0.001 * keys);
+        const double keys = bt_route_keys(first, first + n);
+        bt_cost_fit_put(&f, 1, n, keys, n + 0.001 * keys);
     }
     bt_router_question q = { .position_first = 0, .position_end = 1000, .here = { .step = &f } };
     const bt_router_worker w = { .ready = true, .compute = &f };
-    const double at_0 = bt_router_local_ms(&q), there_0 = bt_router_remote_ms(&q, &w);
+    const double at_0 = bt_route_local_ms(&q), there_0 = bt_route_remote_ms(&q, &w);
     q.position_first = 9000;
     q.position_end = 10000;
     /* 1000 + 0.5 * 1000 against 1000 + 9.5 * 1000 */
-    assert_float_equal(bt_router_local_ms(&q) / at_0, 7, 0.2);
+    assert_float_equal(bt_route_local_ms(&q) / at_0, 7, 0.2);
     /* A worker that has nothing in its cache must compute all that lies before as well. */
-    assert_float_equal(bt_router_remote_ms(&q, &w) / there_0, 40, 1.5);
+    assert_float_equal(bt_route_remote_ms(&q, &w) / there_0, 40, 1.5);
     const bt_router_worker has_it = { .ready = true, .compute = &f, .n_known = 9000 };
-    assert_float_equal(bt_router_remote_ms(&q, &has_it) / there_0, 7, 0.2);
+    assert_float_equal(bt_route_remote_ms(&q, &has_it) / there_0, 7, 0.2);
 }
 
 static void what_is_sent_is_what_we_lack(void **state)
@@ -268,13 +268,13 @@ static void what_is_sent_is_what_we_lack(void **state)
     (void)state;
     bt_fit compute = line(0, 0.001), link = { 0 };
     for (int i = 1; i <= 20; i++) {
-        bt_fit_put(&link, 1, 1e6 * i, 0, 10 * i);   /* 100 MB/s */
+        bt_cost_fit_put(&link, 1, 1e6 * i, 0, 10 * i);   /* 100 MB/s */
     }
     const bt_router_worker w = { .ready = true, .compute = &compute, .link = &link };
     bt_router_question q = { .position_end = 1000, .token_bytes = 100000 };
-    assert_float_equal(bt_router_remote_ms(&q, &w), 1000, 20);
+    assert_float_equal(bt_route_remote_ms(&q, &w), 1000, 20);
     q.position_first = 900;
-    assert_float_equal(bt_router_remote_ms(&q, &w), 100, 2);
+    assert_float_equal(bt_route_remote_ms(&q, &w), 100, 2);
 }
 
 static void decoding_slows_a_prefill_here(void **state)
@@ -283,12 +283,12 @@ static void decoding_slows_a_prefill_here(void **state)
     const bt_fit step = line(0, 1);
     bt_router_question q = { .position_end = 1000, .here = { .step = &step, .gap_ms = 50,
                                                              .chunk = 512 } };
-    assert_float_equal(bt_router_local_ms(&q), 1000, 10);
+    assert_float_equal(bt_route_local_ms(&q), 1000, 10);
     q.here.decode_ms = 25;                          /* half of each step */
-    assert_float_equal(bt_router_local_ms(&q), 2000, 20);
+    assert_float_equal(bt_route_local_ms(&q), 2000, 20);
     q.here.decode_ms = 0;
     q.here.ahead.n_tokens = 500;
-    assert_float_equal(bt_router_local_ms(&q), 1500, 15);
+    assert_float_equal(bt_route_local_ms(&q), 1500, 15);
 }
 
 static void break_even_is_where_the_choice_changes(void **state)
@@ -298,17 +298,17 @@ static void break_even_is_where_the_choice_changes(void **state)
     const bt_router_worker w = { .ready = true, .compute = &remote, .round_trip_ms = 100,
                                  .idle_ms = 1 };
     bt_router_question q = { .automatic = true, .min_first = 64, .here = { .step = &local } };
-    const uint32_t n = bt_router_break_even(&q, &w);
+    const uint32_t n = bt_route_break_even(&q, &w);
     assert_in_range(n, 103, 110);                   /* 80 / 0.75 */
     q.position_end = n + n / 10;
     assert_int_equal(choose(&q, &w, 1).worker, 0);
     q.position_end = n - n / 10;
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     const bt_router_worker slow = { .ready = true, .compute = &hopeless };
-    assert_int_equal(bt_router_break_even(&q, &slow), UINT32_MAX);
+    assert_int_equal(bt_route_break_even(&q, &slow), UINT32_MAX);
     q.automatic = false;
     q.min_tokens = 5;
-    assert_int_equal(bt_router_break_even(&q, &w), 5);
+    assert_int_equal(bt_route_break_even(&q, &w), 5);
 }
 
 int main(void)

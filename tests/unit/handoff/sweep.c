@@ -45,7 +45,7 @@ static double noise(double spread)
 
 static double step_ms(const machine *m, double first, double n)
 {
-    return m->step_ms + m->token_ms * n + m->key_ms * bt_router_keys(first, first + n);
+    return m->step_ms + m->token_ms * n + m->key_ms * bt_route_keys(first, first + n);
 }
 
 static double prefill_ms(const machine *m, double first, double end)
@@ -101,12 +101,12 @@ static void learn_remote(const world *w, learned *l, double n)
     const double f = noise(0.05), transfer = (p.done_ms - p.rows_ms) * f;
     const double exposed = (p.done_ms - p.computed_ms) * f, bytes = n * (double)w->token_bytes;
     const double waited = p.link_ms - p.computed_ms, late = waited * w->bytes_per_ms;
-    bt_fit_put(&l->compute, bt_router_steps(n, CHUNK), n, bt_router_keys(0, n),
-               (p.computed_ms - w->round_trip_ms / 2) * f);
+    bt_cost_fit_put(&l->compute, bt_route_steps(n, CHUNK), n, bt_route_keys(0, n),
+                    (p.computed_ms - w->round_trip_ms / 2) * f);
     if (late >= 65536 && waited >= 1) {
-        bt_fit_put(&l->link, 1, late, 0, exposed);
-    } else if (bt_fit_at(&l->link, 1, bytes, 0) > transfer) {
-        bt_fit_put(&l->link, 1, bytes, 0, transfer);
+        bt_cost_fit_put(&l->link, 1, late, 0, exposed);
+    } else if (bt_cost_fit_at(&l->link, 1, bytes, 0) > transfer) {
+        bt_cost_fit_put(&l->link, 1, bytes, 0, transfer);
     }
     if (late < 0.2 * bytes) {
         smooth(&l->tail_ms, exposed);
@@ -118,8 +118,8 @@ static void learn_local(const world *w, learned *l, double n)
 {
     for (double at = 0; at < n; at += 4096) {
         const double end = n < at + 4096 ? n : at + 4096;
-        bt_fit_put(&l->local, bt_router_steps(end - at, CHUNK), end - at, bt_router_keys(at, end),
-                   prefill_ms(&w->here, at, end) * noise(0.05));
+        bt_cost_fit_put(&l->local, bt_route_steps(end - at, CHUNK), end - at,
+                        bt_route_keys(at, end), prefill_ms(&w->here, at, end) * noise(0.05));
     }
 }
 
@@ -144,7 +144,7 @@ static void cell(const world *w, const learned *l, uint32_t first, uint32_t know
     const bt_router_worker worker = {
         .ready = true, .compute = &l->compute, .link = &l->link, .lead_ms = l->lead_ms,
         .tail_ms = l->tail_ms, .round_trip_ms = w->round_trip_ms, .chunk = CHUNK,
-        .ahead = { ahead, bt_router_keys(0, ahead) },
+        .ahead = { ahead, bt_route_keys(0, ahead) },
         .n_known = known, .idle_ms = 1,
     };
     const bt_router_question q = {
@@ -153,7 +153,7 @@ static void cell(const world *w, const learned *l, uint32_t first, uint32_t know
         .here = { .step = &l->local, .chunk = CHUNK, .last_ms = w->last_ms },
     };
     char reason[256];
-    const bt_router_answer a = bt_router_choose(&q, &worker, 1, -1, reason, sizeof reason);
+    const bt_router_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
     const double here = prefill_ms(&w->here, first, end);
     const double there = remote_ms(w, first, known, end, ahead);
     const double chosen = a.worker >= 0 ? there : here, best = here < there ? here : there;
@@ -240,7 +240,7 @@ static bool live(life *x, double n)
         .here = { .step = &x->l.local, .chunk = CHUNK, .last_ms = x->w.last_ms },
     };
     char reason[256];
-    const bt_router_answer a = bt_router_choose(&q, &worker, 1, -1, reason, sizeof reason);
+    const bt_router_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
     if (a.measured && !a.probe) {
         x->last_remote = a.worker >= 0;
     }

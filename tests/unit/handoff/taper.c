@@ -22,7 +22,7 @@ static double tail(const bt_taper *t, const uint32_t *cuts, uint32_t n)
 {
     bt_taper instant = *t;
     instant.bytes_per_ms = 1e18;
-    return bt_taper_ms(t, cuts, n) - bt_taper_ms(&instant, cuts, n);
+    return bt_route_chunk_plan_ms(t, cuts, n) - bt_route_chunk_plan_ms(&instant, cuts, n);
 }
 
 static void sums_by_hand(void **state)
@@ -32,21 +32,21 @@ static void sums_by_hand(void **state)
     bt_taper t = { .first = 5, .end = 25, .chunk = 10, .n_layers = 2, .token_bytes = 200,
                    .token_ms = 1, .step_ms = 2, .bytes_per_ms = 1000 };
     /* Layers are ready at 6, 12, 18, 24 and take 1 ms each. */
-    assert_float_equal(bt_taper_ms(&t, NULL, 0), 25, 1e-9);
+    assert_float_equal(bt_route_chunk_plan_ms(&t, NULL, 0), 25, 1e-9);
     /* A link of 100 bytes a ms takes 10 ms for each: it begins at 6 and never rests. */
     t.bytes_per_ms = 100;
-    assert_float_equal(bt_taper_ms(&t, NULL, 0), 46, 1e-9);
+    assert_float_equal(bt_route_chunk_plan_ms(&t, NULL, 0), 46, 1e-9);
     /* As a whole: ready at 12 and 24, 20 ms each. */
     t.n_layers = 1;
-    assert_float_equal(bt_taper_ms(&t, NULL, 0), 52, 1e-9);
+    assert_float_equal(bt_route_chunk_plan_ms(&t, NULL, 0), 52, 1e-9);
     /* One cut more is one step more: 3 + 1 + 11 tokens in steps of 10, 1 and 9. */
     const uint32_t cuts[] = { 15, 16 };
     t.bytes_per_ms = 1e9;
-    assert_float_equal(bt_taper_ms(&t, cuts, 2), 26, 1e-3);
+    assert_float_equal(bt_route_chunk_plan_ms(&t, cuts, 2), 26, 1e-3);
     /* The state goes with the last chunk. */
     t.bytes_per_ms = 1000;
     t.state_bytes = 5000;
-    assert_float_equal(bt_taper_ms(&t, NULL, 0), 24 + 2 + 5, 1e-9);
+    assert_float_equal(bt_route_chunk_plan_ms(&t, NULL, 0), 24 + 2 + 5, 1e-9);
 }
 
 static void check_shape(const bt_taper *t, const uint32_t *cuts, uint32_t n)
@@ -70,9 +70,10 @@ static void never_later_and_always_in_shape(void **state)
                 uint32_t cuts[BT_TAPER_CUTS_MAX];
                 t.n_layers = layers;
                 t.first = sizes[k] / 3;
-                const uint32_t n = bt_taper_plan(&t, cuts);
+                const uint32_t n = bt_route_chunk_plan(&t, cuts);
                 check_shape(&t, cuts, n);
-                assert_true(bt_taper_ms(&t, cuts, n) <= bt_taper_ms(&t, NULL, 0));
+                assert_true(bt_route_chunk_plan_ms(&t, cuts, n) <=
+                            bt_route_chunk_plan_ms(&t, NULL, 0));
             }
         }
     }
@@ -87,10 +88,10 @@ static void tail_falls_at_small_cost(void **state)
         bt_taper t = dense(4096, rs[i]);
         uint32_t cuts[BT_TAPER_CUTS_MAX];
         t.n_layers = 1;
-        const uint32_t n = bt_taper_plan(&t, cuts);
+        const uint32_t n = bt_route_chunk_plan(&t, cuts);
         assert_true(n > 0);
         assert_true(tail(&t, NULL, 0) >= 5 * tail(&t, cuts, n));
-        assert_true(bt_taper_ms(&t, cuts, n) < bt_taper_ms(&t, NULL, 0));
+        assert_true(bt_route_chunk_plan_ms(&t, cuts, n) < bt_route_chunk_plan_ms(&t, NULL, 0));
     }
 }
 
@@ -102,11 +103,11 @@ static void close_to_the_best_last_chunk(void **state)
     for (double r = 0.1; r < 1; r += 0.2) {
         const bt_taper t = dense(2047, r);
         uint32_t cuts[BT_TAPER_CUTS_MAX];
-        const uint32_t n = bt_taper_plan(&t, cuts);
-        const double got = bt_taper_ms(&t, cuts, n);
+        const uint32_t n = bt_route_chunk_plan(&t, cuts);
+        const double got = bt_route_chunk_plan_ms(&t, cuts, n);
         for (uint32_t last = 1; last < 512; last++) {
             const uint32_t one = t.end - last;
-            assert_true(got <= bt_taper_ms(&t, &one, 1) + 1);
+            assert_true(got <= bt_route_chunk_plan_ms(&t, &one, 1) + 1);
         }
     }
 }
@@ -118,7 +119,7 @@ static void last_chunk_covers_the_state(void **state)
     bt_taper t = dense(2047, 0.5);
     t.state_bytes = 4 << 20;
     uint32_t cuts[BT_TAPER_CUTS_MAX];
-    const uint32_t n = bt_taper_plan(&t, cuts);
+    const uint32_t n = bt_route_chunk_plan(&t, cuts);
     const uint32_t last = t.end - (n > 0 ? cuts[n - 1] : 3 * t.chunk);
     /* Computing the last chunk takes as long as sending it and the state. */
     const double compute = t.step_ms + last * t.token_ms;
@@ -141,13 +142,13 @@ static void rows_and_states_in_different_layers(void **state)
     small.state_bytes = 12 * 8192;
     small.step_ms = 0;
     /* Layers take 1 ms to compute, states 1 ms to send, rows of 16 tokens 2 ms. */
-    assert_float_equal(bt_taper_ms(&small, NULL, 0), 1 + 12 + 4 * 2, 1e-9);
-    const uint32_t n = bt_taper_plan(&t, cuts);
-    const double got = bt_taper_ms(&t, cuts, n);
+    assert_float_equal(bt_route_chunk_plan_ms(&small, NULL, 0), 1 + 12 + 4 * 2, 1e-9);
+    const uint32_t n = bt_route_chunk_plan(&t, cuts);
+    const double got = bt_route_chunk_plan_ms(&t, cuts, n);
     check_shape(&t, cuts, n);
     for (uint32_t last = 16; last < 2048; last += 16) {
         const uint32_t one = t.end - last;
-        assert_true(got <= bt_taper_ms(&t, &one, 1) * 1.005);
+        assert_true(got <= bt_route_chunk_plan_ms(&t, &one, 1) * 1.005);
     }
 }
 
@@ -157,13 +158,13 @@ static void long_prompts_of_small_chunks(void **state)
     (void)state;
     bt_taper t = dense(131072, 0.5);
     uint32_t cuts[BT_TAPER_CUTS_MAX];
-    check_shape(&t, cuts, bt_taper_plan(&t, cuts));
-    const uint32_t n = bt_taper_plan(&t, cuts);
+    check_shape(&t, cuts, bt_route_chunk_plan(&t, cuts));
+    const uint32_t n = bt_route_chunk_plan(&t, cuts);
     assert_true(n > 0 && cuts[n - 1] >= t.end - t.chunk);
-    assert_true(bt_taper_ms(&t, cuts, n) <= bt_taper_ms(&t, NULL, 0));
+    assert_true(bt_route_chunk_plan_ms(&t, cuts, n) <= bt_route_chunk_plan_ms(&t, NULL, 0));
     t.chunk = 1;
     for (int i = 0; i < 200; i++) {
-        check_shape(&t, cuts, bt_taper_plan(&t, cuts));
+        check_shape(&t, cuts, bt_route_chunk_plan(&t, cuts));
     }
 }
 
@@ -173,16 +174,16 @@ static void nothing_known_nothing_cut(void **state)
     uint32_t cuts[BT_TAPER_CUTS_MAX];
     bt_taper t = dense(2047, 0.5);
     t.bytes_per_ms = 0;
-    assert_int_equal(bt_taper_plan(&t, cuts), 0);
+    assert_int_equal(bt_route_chunk_plan(&t, cuts), 0);
     t = dense(2047, 0.5);
     t.token_ms = 0;
-    assert_int_equal(bt_taper_plan(&t, cuts), 0);
+    assert_int_equal(bt_route_chunk_plan(&t, cuts), 0);
     t = dense(2047, 0.5);
     t.first = t.end;
-    assert_int_equal(bt_taper_plan(&t, cuts), 0);
+    assert_int_equal(bt_route_chunk_plan(&t, cuts), 0);
     /* A link so fast that a step more costs more than the tail. */
     t = dense(2047, 0.001);
-    assert_int_equal(bt_taper_plan(&t, cuts), 0);
+    assert_int_equal(bt_route_chunk_plan(&t, cuts), 0);
 }
 
 int main(void)

@@ -25,7 +25,7 @@ static int bench_open(void **state)
     bt_error err = { 0 };
     x->engine = fake_engine_new(true, 16, 1);
     const bt_worker_options o = { .listen = "127.0.0.1:0", .numerics = "ref", .n_peers = 3 };
-    assert_int_equal(bt_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
+    assert_int_equal(bt_handoff_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
     *state = x;
     return 0;
 }
@@ -33,7 +33,7 @@ static int bench_open(void **state)
 static int bench_close(void **state)
 {
     bench *x = *state;
-    bt_worker_close(x->worker);
+    bt_handoff_worker_close(x->worker);
     fake_engine_free(x->engine);
     free(x);
     return 0;
@@ -43,7 +43,8 @@ static bt_visit *visit(const bench *x)
 {
     bt_visit *v = NULL;
     bt_error err = { 0 };
-    if (bt_visit_open(bt_worker_address(x->worker), &(bt_link_options){ 0 }, &v, &err) != BT_OK) {
+    if (bt_doctor_visit_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &v,
+                             &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
     return v;
@@ -53,7 +54,7 @@ static void facts_are_the_workers(void **state)
 {
     const bench *x = *state;
     bt_visit *v = visit(x);
-    const bt_visit_facts *f = bt_visit_facts_of(v);
+    const bt_visit_facts *f = bt_doctor_visit_facts_of(v);
     const bt_wire_hello own = bt_handoff_hello(x->engine, 0, "");
     bt_wire_misfit misfit;
     assert_true(bt_wire_identity_fits(&own, &f->own, &misfit));
@@ -66,9 +67,9 @@ static void facts_are_the_workers(void **state)
     assert_string_equal(f->model, "fake");
     assert_string_equal(f->program, BT_HANDOFF_PROGRAM);
     assert_true(f->send_buffer > 0 && f->system[0] != '\0');
-    bt_visit_close(v);
+    bt_doctor_visit_close(v);
     bt_worker_status s;
-    bt_worker_status_get(x->worker, &s);
+    bt_handoff_worker_status_get(x->worker, &s);
     assert_int_equal(s.n_connects + s.n_rejects, 0);        /* a visit is no server */
 }
 
@@ -79,9 +80,9 @@ static void another_model_is_seen(void **state)
     bt_visit *v = visit(x);
     const bt_wire_hello own = bt_handoff_hello(other, 0, "");
     bt_wire_misfit misfit;
-    assert_false(bt_wire_identity_fits(&own, &bt_visit_facts_of(v)->own, &misfit));
+    assert_false(bt_wire_identity_fits(&own, &bt_doctor_visit_facts_of(v)->own, &misfit));
     assert_string_equal(misfit.field, "weights");
-    bt_visit_close(v);
+    bt_doctor_visit_close(v);
     fake_engine_free(other);
 }
 
@@ -95,17 +96,18 @@ static void probes_bring_what_was_asked_for(void **state)
     bt_error err = { 0 };
     double ms = -1;
     for (size_t i = 0; i < BT_LEN(sizes); i++) {
-        if (bt_visit_probe(v, sizes[i], &ms, &err) != BT_OK) {
+        if (bt_doctor_visit_probe(v, sizes[i], &ms, &err) != BT_OK) {
             fail_msg("%u: %s", sizes[i], err.text);
         }
         assert_true(ms > 0);
     }
-    bt_visit_socket_get(v, &socket);
+    bt_doctor_visit_socket_get(v, &socket);
     assert_true(socket.receive_buffer > 0 && socket.segment_bytes > 0 && socket.loopback);
-    assert_int_equal(bt_visit_rest(v, 50, &err), BT_OK);
-    assert_int_equal(bt_visit_probe(v, BT_WIRE_PROBE_BYTES_MAX + 1, &ms, &err), BT_E_BADINPUT);
-    assert_int_equal(bt_visit_probe(v, 100, &ms, &err), BT_OK);     /* the stream's end only */
-    bt_visit_close(v);
+    assert_int_equal(bt_doctor_visit_rest(v, 50, &err), BT_OK);
+    assert_int_equal(bt_doctor_visit_probe(v, BT_WIRE_PROBE_BYTES_MAX + 1, &ms, &err),
+                     BT_E_BADINPUT);
+    assert_int_equal(bt_doctor_visit_probe(v, 100, &ms, &err), BT_OK); /* the stream's end only */
+    bt_doctor_visit_close(v);
 }
 
 /* Four large answers are the whole allowance; what more is granted comes at its pace. */
@@ -117,13 +119,14 @@ static void the_allowance_is_shared_and_bounded(void **state)
     double ms = 0;
     const double begun = bt_clock_ms();
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(bt_visit_probe(i % 2 ? v : w, BT_WIRE_PROBE_BYTES_MAX, &ms, &err), BT_OK);
+        assert_int_equal(bt_doctor_visit_probe(i % 2 ? v : w, BT_WIRE_PROBE_BYTES_MAX, &ms, &err),
+                         BT_OK);
     }
-    assert_int_equal(bt_visit_probe(v, 4 << 20, &ms, &err), BT_OK);
+    assert_int_equal(bt_doctor_visit_probe(v, 4 << 20, &ms, &err), BT_OK);
     const double needed = (4.0 * BT_WIRE_PROBE_BYTES_MAX + (4 << 20) - (128 << 20)) / (12 << 10);
     assert_true(bt_clock_ms() - begun >= needed - 1);
-    bt_visit_close(v);
-    bt_visit_close(w);
+    bt_doctor_visit_close(v);
+    bt_doctor_visit_close(w);
 }
 
 static void a_third_visitor_is_told_to_come_later(void **state)
@@ -131,17 +134,18 @@ static void a_third_visitor_is_told_to_come_later(void **state)
     const bench *x = *state;
     bt_visit *v = visit(x), *w = visit(x), *u = NULL;
     bt_error err = { 0 };
-    assert_int_equal(bt_visit_open(bt_worker_address(x->worker), &(bt_link_options){ 0 }, &u, &err),
+    assert_int_equal(bt_doctor_visit_open(bt_handoff_worker_address(x->worker),
+                                          &(bt_link_options){0}, &u, &err),
                      BT_E_FULL);
-    bt_visit_close(v);
+    bt_doctor_visit_close(v);
     for (int i = 0; i < 100 && u == NULL; i++) {            /* until the worker has noticed */
-        (void)(bt_visit_open(bt_worker_address(x->worker), &(bt_link_options){ 0 }, &u, &err) ==
-               BT_OK);
+        (void)(bt_doctor_visit_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &u,
+                                    &err) == BT_OK);
         bt_clock_sleep_ms(10);
     }
     assert_non_null(u);
-    bt_visit_close(w);
-    bt_visit_close(u);
+    bt_doctor_visit_close(w);
+    bt_doctor_visit_close(u);
 }
 
 /* ---- by hand ---- */
@@ -149,8 +153,9 @@ static void a_third_visitor_is_told_to_come_later(void **state)
 static bt_link *call(const bench *x)
 {
     bt_link *link = NULL;
-    assert_int_equal(bt_link_connect(bt_worker_address(x->worker), &(bt_link_options){ 0 }, &link,
-                                     NULL), BT_OK);
+    assert_int_equal(bt_link_connect(bt_handoff_worker_address(x->worker), &(bt_link_options){0},
+                                     &link, NULL),
+                     BT_OK);
     return link;
 }
 
@@ -221,7 +226,7 @@ static void what_a_visitor_may_not_say_ends_the_visit(void **state)
         assert_int_equal(s, BT_E_LOST);
         bt_link_destroy(link);
     }
-    bt_visit_close(visit(x));
+    bt_doctor_visit_close(visit(x));
 }
 
 /* Bytes asked for and never taken: the worker's queue stays as it is, and the visit ends when the
@@ -241,9 +246,9 @@ static void a_visitor_that_does_not_read_costs_nothing(void **state)
     bt_clock_sleep_ms(300);
     bt_visit *v = visit(x);             /* others are served meanwhile */
     double ms;
-    assert_int_equal(bt_visit_probe(v, 1 << 20, &ms, NULL), BT_OK);
-    bt_visit_close(v);
-    bt_worker_close(x->worker);         /* does not wait for it either */
+    assert_int_equal(bt_doctor_visit_probe(v, 1 << 20, &ms, NULL), BT_OK);
+    bt_doctor_visit_close(v);
+    bt_handoff_worker_close(x->worker);         /* does not wait for it either */
     x->worker = NULL;
     bt_link_destroy(link);
 }

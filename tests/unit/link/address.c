@@ -103,16 +103,16 @@ static void without_a_key_only_loopback_listens(void **state)
     const bt_link_options insecure = {.allow_insecure = true};
     bt_listener *l;
 
-    assert_int_equal(bt_listener_open("0.0.0.0:0", NULL, &l, &pair_err), BT_E_REFUSED);
+    assert_int_equal(bt_link_listener_open("0.0.0.0:0", NULL, &l, &pair_err), BT_E_REFUSED);
     assert_says(pair_err.text, "--key-file");
-    assert_int_equal(bt_listener_open("[::]:0", NULL, &l, &pair_err), BT_E_REFUSED);
-    assert_ok(bt_listener_open("0.0.0.0:0", &insecure, &l, &pair_err));
-    assert_says(bt_listener_address(l), "0.0.0.0:");
-    bt_listener_close(l);
-    assert_ok(bt_listener_open("127.8.9.10:0", NULL, &l, &pair_err));
-    bt_listener_close(l);
-    assert_ok(bt_listener_open("localhost:0", NULL, &l, &pair_err));
-    bt_listener_close(l);
+    assert_int_equal(bt_link_listener_open("[::]:0", NULL, &l, &pair_err), BT_E_REFUSED);
+    assert_ok(bt_link_listener_open("0.0.0.0:0", &insecure, &l, &pair_err));
+    assert_says(bt_link_listener_address(l), "0.0.0.0:");
+    bt_link_listener_close(l);
+    assert_ok(bt_link_listener_open("127.8.9.10:0", NULL, &l, &pair_err));
+    bt_link_listener_close(l);
+    assert_ok(bt_link_listener_open("localhost:0", NULL, &l, &pair_err));
+    bt_link_listener_close(l);
 }
 
 static void failures_to_listen_are_told_apart(void **state)
@@ -121,13 +121,14 @@ static void failures_to_listen_are_told_apart(void **state)
     const bt_link_options insecure = {.allow_insecure = true};
     bt_listener *l, *second;
 
-    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &l, &pair_err));
-    assert_int_equal(bt_listener_open(bt_listener_address(l), NULL, &second, &pair_err), BT_E_IO);
+    assert_ok(bt_link_listener_open("127.0.0.1:0", NULL, &l, &pair_err));
+    assert_int_equal(bt_link_listener_open(bt_link_listener_address(l), NULL, &second, &pair_err),
+                     BT_E_IO);
     assert_says(pair_err.text, "another program has the port");
-    bt_listener_close(l);
-    assert_int_equal(bt_listener_open("192.0.2.1:0", &insecure, &l, &pair_err), BT_E_IO);
+    bt_link_listener_close(l);
+    assert_int_equal(bt_link_listener_open("192.0.2.1:0", &insecure, &l, &pair_err), BT_E_IO);
     assert_says(pair_err.text, "not an address of this machine");
-    assert_int_equal(bt_listener_open("nonsense", NULL, &l, &pair_err), BT_E_BADINPUT);
+    assert_int_equal(bt_link_listener_open("nonsense", NULL, &l, &pair_err), BT_E_BADINPUT);
 }
 
 static void ipv6_works(void **state)
@@ -137,17 +138,17 @@ static void ipv6_works(void **state)
     bt_link *a, *b;
     bt_link_stats s;
 
-    if (bt_listener_open("[::1]:0", NULL, &l, &pair_err) != BT_OK) {
+    if (bt_link_listener_open("[::1]:0", NULL, &l, &pair_err) != BT_OK) {
         skip();                                 /* no IPv6 on this machine */
     }
-    assert_says(bt_listener_address(l), "[::1]:");
-    assert_ok(bt_link_connect(bt_listener_address(l), NULL, &a, &pair_err));
-    assert_ok(bt_listener_accept(l, 2000, &b, &pair_err));
+    assert_says(bt_link_listener_address(l), "[::1]:");
+    assert_ok(bt_link_connect(bt_link_listener_address(l), NULL, &a, &pair_err));
+    assert_ok(bt_link_listener_accept(l, 2000, &b, &pair_err));
     bt_link_stats_get(a, &s);
-    assert_string_equal(s.peer, bt_listener_address(l));
+    assert_string_equal(s.peer, bt_link_listener_address(l));
     bt_link_destroy(a);
     bt_link_destroy(b);
-    bt_listener_close(l);
+    bt_link_listener_close(l);
 }
 
 static void names_are_looked_up(void **state)
@@ -157,11 +158,11 @@ static void names_are_looked_up(void **state)
     bt_link *a;
     char address[64];
 
-    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &l, &pair_err));
-    snprintf(address, sizeof address, "localhost%s", strrchr(bt_listener_address(l), ':'));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", NULL, &l, &pair_err));
+    snprintf(address, sizeof address, "localhost%s", strrchr(bt_link_listener_address(l), ':'));
     assert_ok(bt_link_connect(address, NULL, &a, &pair_err));
     bt_link_destroy(a);
-    bt_listener_close(l);
+    bt_link_listener_close(l);
 }
 
 int main(void)

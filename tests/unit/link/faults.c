@@ -16,16 +16,16 @@ typedef struct {
 static raw_pair raw_open(const bt_link_options *o)
 {
     raw_pair p = {0};
-    assert_ok(bt_listener_open("127.0.0.1:0", o, &p.listener, &pair_err));
-    p.fd = raw_connect(bt_listener_address(p.listener));
-    assert_ok(bt_listener_accept(p.listener, 20000, &p.link, &pair_err));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", o, &p.listener, &pair_err));
+    p.fd = raw_connect(bt_link_listener_address(p.listener));
+    assert_ok(bt_link_listener_accept(p.listener, 20000, &p.link, &pair_err));
     return p;
 }
 
 static void raw_close(raw_pair *p)
 {
     bt_link_destroy(p->link);
-    bt_listener_close(p->listener);
+    bt_link_listener_close(p->listener);
     close(p->fd);
 }
 

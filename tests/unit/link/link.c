@@ -543,9 +543,9 @@ static void goodput_is_that_of_large_frames_without_pauses(void **state)
     bt_frame f;
     bt_link_stats s;
     pthread_t thread;
-    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
-    pace p = {.fd = raw_connect(bt_listener_address(listener))};
-    assert_ok(bt_listener_accept(listener, 20000, &l, &pair_err));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
+    pace p = {.fd = raw_connect(bt_link_listener_address(listener))};
+    assert_ok(bt_link_listener_accept(listener, 20000, &l, &pair_err));
     raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
     assert_ok(bt_link_receive(l, 20000, &f, &pair_err));
     bt_link_stats_get(l, &s);
@@ -559,7 +559,7 @@ static void goodput_is_that_of_large_frames_without_pauses(void **state)
     assert_true(s.goodput_bytes_per_ms < p.bytes_per_ms * 1.33);
     close(p.fd);
     bt_link_destroy(l);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
 }
 
 /* ---- much ---- */
@@ -677,14 +677,14 @@ static void a_thousand_connections_leave_nothing_behind(void **state)
 {
     (void)state;
     bt_listener *listener;
-    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
     const int fds = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
 
     for (int i = 0; i < 1000; i++) {
         bt_link *a, *b;
         bt_frame f;
-        assert_ok(bt_link_connect(bt_listener_address(listener), NULL, &a, &pair_err));
-        assert_ok(bt_listener_accept(listener, 20000, &b, &pair_err));
+        assert_ok(bt_link_connect(bt_link_listener_address(listener), NULL, &a, &pair_err));
+        assert_ok(bt_link_listener_accept(listener, 20000, &b, &pair_err));
         if (i % 4 == 0) {
             assert_ok(bt_link_send(a, BT_WIRE_HELLO, 0, "", 0, &pair_err));
             assert_ok(bt_link_receive(b, 20000, &f, &pair_err));
@@ -694,13 +694,13 @@ static void a_thousand_connections_leave_nothing_behind(void **state)
     }
     assert_int_equal(count_entries("/proc/self/fd"), fds);
     assert_int_equal(count_entries("/proc/self/task"), threads);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
 }
 
 static void *stop_listener(void *listener)
 {
     bt_clock_sleep_ms(50);
-    bt_listener_stop(listener);
+    bt_link_listener_stop(listener);
     return NULL;
 }
 
@@ -711,14 +711,14 @@ static void stopping_wakes_accept(void **state)
     bt_link *link;
     pthread_t thread;
 
-    assert_ok(bt_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
-    assert_int_equal(bt_listener_accept(listener, 10, &link, &pair_err), BT_E_AGAIN);
+    assert_ok(bt_link_listener_open("127.0.0.1:0", NULL, &listener, &pair_err));
+    assert_int_equal(bt_link_listener_accept(listener, 10, &link, &pair_err), BT_E_AGAIN);
     pthread_create(&thread, NULL, stop_listener, listener);
-    assert_int_equal(bt_listener_accept(listener, BT_LINK_WAIT_FOREVER, &link, &pair_err),
+    assert_int_equal(bt_link_listener_accept(listener, BT_LINK_WAIT_FOREVER, &link, &pair_err),
                      BT_E_CLOSED);
-    assert_int_equal(bt_listener_accept(listener, 10, &link, &pair_err), BT_E_CLOSED);
+    assert_int_equal(bt_link_listener_accept(listener, 10, &link, &pair_err), BT_E_CLOSED);
     pthread_join(thread, NULL);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
 }
 
 /* ---- memory that runs out ---- */
@@ -734,12 +734,12 @@ static bt_status use_a_link(void)
     const bt_bulk bulk = gated_bulk(&g, 1, 1, 200000);
     int accepted = 0;
 
-    bt_status status = bt_listener_open("127.0.0.1:0", &o, &listener, NULL);
+    bt_status status = bt_link_listener_open("127.0.0.1:0", &o, &listener, NULL);
     if (status == BT_OK) {
-        status = bt_link_connect(bt_listener_address(listener), &o, &a, NULL);
+        status = bt_link_connect(bt_link_listener_address(listener), &o, &a, NULL);
     }
     if (status == BT_OK) {
-        status = bt_listener_accept(listener, 200000, &b, NULL);
+        status = bt_link_listener_accept(listener, 200000, &b, NULL);
     }
     if (status == BT_OK) {
         status = bt_link_send(a, BT_WIRE_HELLO, 0, "x", 1, NULL);
@@ -756,7 +756,7 @@ static bt_status use_a_link(void)
     }
     bt_link_destroy(a);
     bt_link_destroy(b);
-    bt_listener_close(listener);
+    bt_link_listener_close(listener);
     assert_int_equal(g.filled + g.dropped, accepted);
     return status;
 }

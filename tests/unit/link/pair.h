@@ -73,10 +73,10 @@ static inline pair pair_open(const bt_link_options *options)
         o = *options;
         o.heartbeat_ms = options->heartbeat_ms ? options->heartbeat_ms : 5000;
     }
-    assert_ok(bt_listener_open("127.0.0.1:0", &o, &p.listener, &pair_err));
-    pair_caller caller = {bt_listener_address(p.listener), &o, NULL};
+    assert_ok(bt_link_listener_open("127.0.0.1:0", &o, &p.listener, &pair_err));
+    pair_caller caller = {bt_link_listener_address(p.listener), &o, NULL};
     pthread_create(&thread, NULL, pair_call, &caller);
-    assert_ok(bt_listener_accept(p.listener, 20000, &p.b, &pair_err));
+    assert_ok(bt_link_listener_accept(p.listener, 20000, &p.b, &pair_err));
     assert_ok(bt_link_receive(p.b, 20000, &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_HELLO);
     pthread_join(thread, NULL);
@@ -88,7 +88,7 @@ static inline void pair_close(pair *p)
 {
     bt_link_destroy(p->a);
     bt_link_destroy(p->b);
-    bt_listener_close(p->listener);
+    bt_link_listener_close(p->listener);
 }
 
 /* ---- a peer without manners ---- */

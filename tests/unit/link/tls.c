@@ -116,7 +116,7 @@ static void bad_key_files_are_told_apart(void **state)
     expect_bad(key_file(2, much, sizeof much), "more than 4096");
 
     const bt_link_options o = {.key_file = "/nonexistent/key"};
-    assert_int_equal(bt_listener_open("127.0.0.1:0", &o, &l, &pair_err), BT_E_BADINPUT);
+    assert_int_equal(bt_link_listener_open("127.0.0.1:0", &o, &l, &pair_err), BT_E_BADINPUT);
     assert_int_equal(bt_link_connect("127.0.0.1:1", &o, &link, &pair_err), BT_E_BADINPUT);
 }
 
@@ -159,7 +159,7 @@ static void *answer_door(void *context)
     door *d = context;
     bt_link *link;
     bt_frame f;
-    d->status = bt_listener_accept(d->listener, 20000, &link, &d->err);
+    d->status = bt_link_listener_accept(d->listener, 20000, &link, &d->err);
     if (d->status == BT_OK) {
         d->status = bt_link_receive(link, 20000, &f, &d->err);
         bt_link_destroy(link);
@@ -175,9 +175,10 @@ static bt_status knock(const bt_link_options *inside, const bt_link_options *out
     bt_frame f;
 
     memset(d, 0, sizeof *d);
-    assert_ok(bt_listener_open("127.0.0.1:0", inside, &d->listener, &pair_err));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", inside, &d->listener, &pair_err));
     pthread_create(&thread, NULL, answer_door, d);
-    bt_status status = bt_link_connect(bt_listener_address(d->listener), outside, &link, &pair_err);
+    bt_status status =
+            bt_link_connect(bt_link_listener_address(d->listener), outside, &link, &pair_err);
     if (status == BT_OK) {
         status = bt_link_send(link, BT_WIRE_HELLO, 0, "", 0, &pair_err);
     }
@@ -186,7 +187,7 @@ static bt_status knock(const bt_link_options *inside, const bt_link_options *out
     }
     pthread_join(thread, NULL);
     bt_link_destroy(link);
-    bt_listener_close(d->listener);
+    bt_link_listener_close(d->listener);
     return status;
 }
 
@@ -221,8 +222,8 @@ static void with_a_key_any_network_may_be_listened_on(void **state)
 {
     (void)state;
     bt_listener *l;
-    assert_ok(bt_listener_open("0.0.0.0:0", &with_key, &l, &pair_err));
-    bt_listener_close(l);
+    assert_ok(bt_link_listener_open("0.0.0.0:0", &with_key, &l, &pair_err));
+    bt_link_listener_close(l);
 }
 
 static void a_silent_stranger_does_not_stay(void **state)
@@ -234,9 +235,9 @@ static void a_silent_stranger_does_not_stay(void **state)
     bt_frame f;
 
     o.handshake_timeout_ms = 300;
-    assert_ok(bt_listener_open("127.0.0.1:0", &o, &l, &pair_err));
-    const int fd = raw_connect(bt_listener_address(l));
-    assert_ok(bt_listener_accept(l, 20000, &link, &pair_err));
+    assert_ok(bt_link_listener_open("127.0.0.1:0", &o, &l, &pair_err));
+    const int fd = raw_connect(bt_link_listener_address(l));
+    assert_ok(bt_link_listener_accept(l, 20000, &link, &pair_err));
     const double before = bt_clock_ms();
     assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_TIMEOUT);
     assert_true(bt_clock_ms() - before < 5000);
@@ -244,8 +245,8 @@ static void a_silent_stranger_does_not_stay(void **state)
     close(fd);
 
     /* And one that begins a TLS record and never ends it. */
-    const int other = raw_connect(bt_listener_address(l));
-    assert_ok(bt_listener_accept(l, 20000, &link, &pair_err));
+    const int other = raw_connect(bt_link_listener_address(l));
+    assert_ok(bt_link_listener_accept(l, 20000, &link, &pair_err));
     bt_status status = BT_E_AGAIN;
     static const uint8_t record[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3};
     for (size_t i = 0; i < 100 && status == BT_E_AGAIN; i++) {
@@ -256,7 +257,7 @@ static void a_silent_stranger_does_not_stay(void **state)
     assert_int_equal(status, BT_E_TIMEOUT);
     bt_link_destroy(link);
     close(other);
-    bt_listener_close(l);
+    bt_link_listener_close(l);
 }
 
 static void a_silent_server_is_lost(void **state)
@@ -335,7 +336,7 @@ static void *count_frames(void *context)
     counter *c = context;
     bt_link *link;
     bt_frame f;
-    c->status = bt_listener_accept(c->listener, 20000, &link, NULL);
+    c->status = bt_link_listener_accept(c->listener, 20000, &link, NULL);
     while (c->status == BT_OK && c->n_good < FRAMES) {
         c->status = bt_link_receive(link, 20000, &f, &c->err);
         if (c->status == BT_OK) {
@@ -356,8 +357,8 @@ static counter through_the_middle(size_t flip_at)
     bt_link *link = NULL;
     uint8_t body[FRAME_BYTES] = {0};
 
-    assert_ok(bt_listener_open("127.0.0.1:0", &with_key, &c.listener, &pair_err));
-    middle m = {raw_listen(2, address), bt_listener_address(c.listener), flip_at};
+    assert_ok(bt_link_listener_open("127.0.0.1:0", &with_key, &c.listener, &pair_err));
+    middle m = {raw_listen(2, address), bt_link_listener_address(c.listener), flip_at};
     pthread_create(&counting, NULL, count_frames, &c);
     pthread_create(&carrying, NULL, stand_in_the_middle, &m);
     if (bt_link_connect(address, &with_key, &link, &pair_err) == BT_OK) {
@@ -371,7 +372,7 @@ static counter through_the_middle(size_t flip_at)
     pthread_join(counting, NULL);
     bt_link_destroy(link);
     pthread_join(carrying, NULL);
-    bt_listener_close(c.listener);
+    bt_link_listener_close(c.listener);
     close(m.listening);
     return c;
 }
@@ -519,12 +520,12 @@ static void no_memory_is_said_and_survived(void **state)
         bt_listener *listener = NULL;
         bt_link *a = NULL, *b = NULL;
         bt_memory_fail_after(n);
-        bt_status status = bt_listener_open("127.0.0.1:0", &with_key, &listener, NULL);
+        bt_status status = bt_link_listener_open("127.0.0.1:0", &with_key, &listener, NULL);
         bt_memory_fail_after(0);
         if (status == BT_OK) {
-            const int fd = raw_connect(bt_listener_address(listener));
+            const int fd = raw_connect(bt_link_listener_address(listener));
             bt_memory_fail_after(n);
-            status = bt_listener_accept(listener, 20000, &b, NULL);
+            status = bt_link_listener_accept(listener, 20000, &b, NULL);
             bt_memory_fail_after(0);
             close(fd);
         }
@@ -534,7 +535,7 @@ static void no_memory_is_said_and_survived(void **state)
         }
         bt_link_destroy(a);
         bt_link_destroy(b);
-        bt_listener_close(listener);
+        bt_link_listener_close(listener);
     }
     assert_true(failed >= 3);
 }

@@ -44,9 +44,9 @@ static runner *open_runner(const tiny_options *o, bt_isa isa, uint32_t n_threads
     for (uint32_t s = 0; s < SEQUENCES && bt_model_has_state(c); s++) {
         uint32_t slot;
         if (s == 0) {
-            assert_int_equal(bt_state_pool_create(r->m.device, &so, &r->states, NULL), BT_OK);
+            assert_int_equal(bt_kv_state_pool_create(r->m.device, &so, &r->states, NULL), BT_OK);
         }
-        assert_int_equal(bt_state_take(r->states, &slot), BT_OK);
+        assert_int_equal(bt_kv_state_take(r->states, &slot), BT_OK);
         assert_int_equal(slot, s);
     }
     for (uint32_t i = 0; i < PAGES; i++) {
@@ -70,9 +70,9 @@ static void close_runner(runner *r)
     }
     bt_kv_pool_destroy(r->pool);
     for (uint32_t s = 0; s < SEQUENCES && r->states; s++) {
-        bt_state_give(r->states, s);
+        bt_kv_state_give(r->states, s);
     }
-    bt_state_pool_destroy(r->states);
+    bt_kv_state_pool_destroy(r->states);
     tiny_close(&r->m);
     free(r);
 }
@@ -82,7 +82,7 @@ static void begin(runner *r)
     r->step = (bt_step){ .tokens = r->tokens, .positions = r->positions,
                          .row_sequence = r->row_sequence, .sequences = r->sequences,
                          .logit_rows = r->logit_rows, .kv = bt_kv_pool_layout(r->pool),
-                         .state = r->states ? bt_state_pool_layout(r->states) : NULL };
+                         .state = r->states ? bt_kv_state_pool_layout(r->states) : NULL };
 }
 
 static void add(runner *r, uint32_t sequence, uint32_t position, uint32_t n, bool logits)
@@ -115,8 +115,8 @@ typedef struct { float logits[N][TINY_VOCAB]; uint8_t *rows; size_t size; } outc
 static void keep_logits(const runner *r, bool push, uint32_t position, uint32_t n, outcome *o)
 {
     uint64_t stride;
-    const float *rows = bt_device_read_rows(r->m.device, bt_tape_result(
-            bt_model_tape(r->m.model, push)), &stride);
+    const float *rows = bt_device_read_rows(
+            r->m.device, bt_ops_tape_result(bt_model_tape(r->m.model, push)), &stride);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(o->logits[position + i], rows + i * stride, sizeof o->logits[0]);
     }
@@ -129,7 +129,7 @@ static void keep_rows(const runner *r, outcome *o)
     for (uint32_t i = 0; i < TINY_LAYERS; i++) {
         each += l->layers[i].k_row_bytes + l->layers[i].v_row_bytes;
     }
-    const size_t state = r->states ? bt_state_bytes(r->states) : 0;
+    const size_t state = r->states ? bt_kv_state_bytes(r->states) : 0;
     o->size = each * N + state;
     o->rows = malloc(o->size);
     for (uint32_t i = 0; i < TINY_LAYERS; i++) {
@@ -140,10 +140,11 @@ static void keep_rows(const runner *r, outcome *o)
         at += k + v;
     }
     for (uint32_t i = 0; i < TINY_LAYERS && state > 0; i++) {
-        if (bt_state_layer_bytes(r->states, i) > 0) {
-            bt_state_export(r->states, 0, i, 0, bt_state_layer_bytes(r->states, i), o->rows + at);
+        if (bt_kv_state_layer_bytes(r->states, i) > 0) {
+            bt_kv_state_export(r->states, 0, i, 0, bt_kv_state_layer_bytes(r->states, i),
+                               o->rows + at);
         }
-        at += bt_state_layer_bytes(r->states, i);
+        at += bt_kv_state_layer_bytes(r->states, i);
     }
 }
 
@@ -209,13 +210,15 @@ static void all_ways_give_the_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < BT_LEN(models); i++) {
         const bt_type kv_type = i == 2 ? BT_TYPE_Q8_0 : BT_TYPE_F16;
-        outcome *whole = go(&models[i], bt_isa_detect(), 1, kv_type, N, false);
+        outcome *whole = go(&models[i], bt_cpu_isa_detect(), 1, kv_type, N, false);
         for (size_t w = 0; w < BT_LEN(ways); w++) {
             char how[80];
             snprintf(how, sizeof how, "chunk %u, %u threads%s", ways[w].chunk, ways[w].n_threads,
                      ways[w].company ? ", with company" : "");
-            expect_same(whole, go(&models[i], bt_isa_detect(), ways[w].n_threads, kv_type,
-                                  ways[w].chunk, ways[w].company), models[i].arch, how);
+            expect_same(whole,
+                        go(&models[i], bt_cpu_isa_detect(), ways[w].n_threads, kv_type,
+                           ways[w].chunk, ways[w].company),
+                        models[i].arch, how);
         }
         drop(whole);
     }
@@ -226,14 +229,14 @@ static void every_tier_keeps_the_promise(void **state)
     const tiny_options o = { .arch = "llama", .type = BT_TYPE_Q4_0, .type_v = BT_TYPE_Q8_0 };
     (void)state;
     for (int isa = 0; isa < BT_ISA_COUNT; isa++) {
-        if (!bt_isa_supported((bt_isa)isa)) {
+        if (!bt_cpu_isa_supported((bt_isa)isa)) {
             continue;
         }
         outcome *whole = go(&o, (bt_isa)isa, 1, BT_TYPE_F16, N, false);
-        expect_same(whole, go(&o, (bt_isa)isa, 2, BT_TYPE_F16, 1, true), bt_isa_name((bt_isa)isa),
-                    "one by one");
-        expect_same(whole, go(&o, (bt_isa)isa, 2, BT_TYPE_F16, 41, true), bt_isa_name((bt_isa)isa),
-                    "in chunks");
+        expect_same(whole, go(&o, (bt_isa)isa, 2, BT_TYPE_F16, 1, true),
+                    bt_cpu_isa_name((bt_isa)isa), "one by one");
+        expect_same(whole, go(&o, (bt_isa)isa, 2, BT_TYPE_F16, 41, true),
+                    bt_cpu_isa_name((bt_isa)isa), "in chunks");
         drop(whole);
     }
 }
@@ -242,7 +245,7 @@ static void steps_allocate_nothing(void **state)
 {
     const tiny_options o = { .arch = "qwen3", .type = BT_TYPE_Q4_K, .type_v = BT_TYPE_Q6_K };
     (void)state;
-    runner *r = open_runner(&o, bt_isa_detect(), 2, BT_TYPE_F16);
+    runner *r = open_runner(&o, bt_cpu_isa_detect(), 2, BT_TYPE_F16);
     const uint64_t before = bt_memory_calls();
     for (uint32_t i = 0; i < 100; i++) {
         begin(r);

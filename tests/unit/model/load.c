@@ -16,7 +16,7 @@ static void every_family_loads(void **state)
         bt_error err;
         const tiny_options o = { .arch = archs[i], .type = BT_TYPE_Q4_0, .type_v = BT_TYPE_Q8_0,
                                  .tied = i % 2 == 0 };
-        if (tiny_open(&m, &o, tiny_device(bt_isa_detect(), 1), &err) != BT_OK) {
+        if (tiny_open(&m, &o, tiny_device(bt_cpu_isa_detect(), 1), &err) != BT_OK) {
             fail_msg("%s: %s", archs[i], err.text);
         }
         const bt_model_config *c = bt_model_config_of(m.model);
@@ -35,8 +35,8 @@ static void every_family_loads(void **state)
                 bt_model_kv_token_bytes(c, BT_TYPE_F16, BT_TYPE_Q8_0),
                 n_attention * (TINY_KV_HEADS * TINY_DIM * 2 + TINY_KV_HEADS * TINY_DIM * 34 / 32));
         /* A pushing tape has one mark more per layer. */
-        assert_int_equal(bt_tape_count(bt_model_tape(m.model, true)),
-                         bt_tape_count(bt_model_tape(m.model, false)) + TINY_LAYERS);
+        assert_int_equal(bt_ops_tape_count(bt_model_tape(m.model, true)),
+                         bt_ops_tape_count(bt_model_tape(m.model, false)) + TINY_LAYERS);
         tiny_close(&m);
     }
 }
@@ -57,7 +57,7 @@ static void expect_refused(const tiny_options *o, bt_status wanted, const char *
 {
     tiny_model m;
     bt_error err;
-    const bt_status status = tiny_open(&m, o, tiny_device(bt_isa_detect(), 1), &err);
+    const bt_status status = tiny_open(&m, o, tiny_device(bt_cpu_isa_detect(), 1), &err);
     if (status != wanted || !strstr(err.text, words)) {
         fail_msg("%s, '%s': should be %s and say '%s'", bt_status_name(status), err.text,
                  bt_status_name(wanted), words);
@@ -139,7 +139,7 @@ static void wrong_tensors_of_hybrids_are_named(void **state)
     o.behind = true;
     tiny_model m;
     bt_error err;
-    assert_int_equal(tiny_open(&m, &o, tiny_device(bt_isa_detect(), 1), &err), BT_OK);
+    assert_int_equal(tiny_open(&m, &o, tiny_device(bt_cpu_isa_detect(), 1), &err), BT_OK);
     const bt_model_config *c = bt_model_config_of(m.model);
     assert_int_equal(c->n_layers, TINY_LAYERS);
     assert_int_equal(c->n_blocks_behind, 1);
@@ -169,7 +169,7 @@ static bt_model_identity identity(const tiny_options *o)
 {
     tiny_model m;
     bt_error err;
-    if (tiny_open(&m, o, tiny_device(bt_isa_detect(), 1), &err) != BT_OK) {
+    if (tiny_open(&m, o, tiny_device(bt_cpu_isa_detect(), 1), &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
     const bt_model_identity id = *bt_model_identity_of(m.model);
@@ -256,7 +256,7 @@ static void no_memory_leaves_nothing_behind(void **state)
     uint8_t *bytes = tiny_make(&o, &size);
     assert_int_equal(bt_gguf_open_memory(bytes, size, "tiny.gguf", &file, NULL), BT_OK);
     for (uint64_t n = 1;; n++) {
-        bt_device *device = tiny_device(bt_isa_detect(), 1);
+        bt_device *device = tiny_device(bt_cpu_isa_detect(), 1);
         bt_model *model = NULL;
         bt_error err = { 0 };
         bt_memory_fail_after(n);

@@ -27,7 +27,7 @@ static void expect_tape(const char *name, const tiny_options *o, bool push)
     }
     bt_buf_init(&text, BT_MEM_test, 1 << 20);
     bt_buf_init(&golden, BT_MEM_test, 1 << 20);
-    bt_tape_print(bt_model_tape(m.model, push), &text);
+    bt_ops_tape_print(bt_model_tape(m.model, push), &text);
     snprintf(path, sizeof path, "%s/tests/golden/tapes/%s.txt", BATON_SOURCE_DIR, name);
     if (getenv("ACCEPT")) {
         FILE *file = fopen(path, "wb");

@@ -97,9 +97,9 @@ static inline void tiny_tensor(tiny *t, const char *name, bt_type type, uint32_t
                               bt_mt19937_unit(random) - 1.5;
         values[i] = middle + (float)(2 * spread) * size;
     }
-    assert_true(bt_type_row_bytes(bt_type_find(type), n_in, &row_bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(type), n_in, &row_bytes));
     void *bytes = calloc(n_out, row_bytes);
-    assert_int_equal(bt_type_encode(type, values, bytes, n), BT_OK);
+    assert_int_equal(bt_quant_type_encode(type, values, bytes, n), BT_OK);
     free(values);
     const uint32_t i = t->n_tensors++;
     assert_true(i < BT_LEN(t->tensors));

@@ -20,13 +20,13 @@ static void a_row_goes_to_a_type_and_back(void **state)
     for (int i = 0; i < 64; i++) {
         row[i] = (float)(i - 30) / 16.0f;
     }
-    const bt_type_info *type = bt_type_find_name("q8_0");
+    const bt_type_info *type = bt_quant_type_find_name("q8_0");
     assert_non_null(type);
     uint64_t bytes = 0;
-    assert_true(bt_type_row_bytes(type, 64, &bytes));
+    assert_true(bt_quant_type_row_bytes(type, 64, &bytes));
     assert_int_equal(bytes, sizeof stored);
-    assert_int_equal(bt_type_encode(type->id, row, stored, 64), BT_OK);
-    assert_int_equal(bt_type_decode(type->id, stored, back, 64), BT_OK);
+    assert_int_equal(bt_quant_type_encode(type->id, row, stored, 64), BT_OK);
+    assert_int_equal(bt_quant_type_decode(type->id, stored, back, 64), BT_OK);
     for (int i = 0; i < 64; i++) {
         assert_true(fabsf(back[i] - row[i]) <= 33.0f / 16.0f / 127.0f * 0.51f);
     }
@@ -60,46 +60,46 @@ static void every_id_has_its_name_and_size(void **state)
     };
     size_t known = 0;
     for (uint32_t id = 0; id < 100; id++) {
-        known += bt_type_find(id) != NULL;
+        known += bt_quant_type_find(id) != NULL;
     }
     assert_int_equal(known, sizeof WANT / sizeof WANT[0]);
     for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) {
-        const bt_type_info *type = bt_type_find(WANT[i].id);
+        const bt_type_info *type = bt_quant_type_find(WANT[i].id);
         assert_non_null(type);
         assert_string_equal(type->name, WANT[i].name);
         assert_int_equal(type->id, WANT[i].id);
         assert_int_equal(type->block_elems, WANT[i].elems);
         assert_int_equal(type->block_bytes, WANT[i].bytes);
         assert_int_equal(type->can_decode, WANT[i].read);
-        assert_ptr_equal(bt_type_find_name(WANT[i].name), type);
+        assert_ptr_equal(bt_quant_type_find_name(WANT[i].name), type);
     }
 }
 
 static void names_have_any_case_and_ids_have_an_end(void **state)
 {
     (void)state;
-    assert_ptr_equal(bt_type_find_name("q4_k"), bt_type_find(12));
-    assert_ptr_equal(bt_type_find_name("Bf16"), bt_type_find(30));
-    assert_null(bt_type_find_name("Q4_KX"));
-    assert_null(bt_type_find_name("Q4"));
-    assert_null(bt_type_find_name(""));
-    assert_null(bt_type_find_name(NULL));
-    assert_null(bt_type_find(4));
-    assert_null(bt_type_find(BT_TYPE_ID_MAX));
-    assert_null(bt_type_find(UINT32_MAX));
+    assert_ptr_equal(bt_quant_type_find_name("q4_k"), bt_quant_type_find(12));
+    assert_ptr_equal(bt_quant_type_find_name("Bf16"), bt_quant_type_find(30));
+    assert_null(bt_quant_type_find_name("Q4_KX"));
+    assert_null(bt_quant_type_find_name("Q4"));
+    assert_null(bt_quant_type_find_name(""));
+    assert_null(bt_quant_type_find_name(NULL));
+    assert_null(bt_quant_type_find(4));
+    assert_null(bt_quant_type_find(BT_TYPE_ID_MAX));
+    assert_null(bt_quant_type_find(UINT32_MAX));
 }
 
 static void row_bytes_refuse_broken_blocks_and_overflow(void **state)
 {
     (void)state;
     uint64_t bytes = 7;
-    assert_false(bt_type_row_bytes(bt_type_find(12), 255, &bytes));
-    assert_false(bt_type_row_bytes(bt_type_find(0), UINT64_MAX / 2, &bytes));
-    assert_false(bt_type_row_bytes(NULL, 256, &bytes));
+    assert_false(bt_quant_type_row_bytes(bt_quant_type_find(12), 255, &bytes));
+    assert_false(bt_quant_type_row_bytes(bt_quant_type_find(0), UINT64_MAX / 2, &bytes));
+    assert_false(bt_quant_type_row_bytes(NULL, 256, &bytes));
     assert_int_equal(bytes, 7);
-    assert_true(bt_type_row_bytes(bt_type_find(12), 0, &bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(12), 0, &bytes));
     assert_int_equal(bytes, 0);
-    assert_true(bt_type_row_bytes(bt_type_find(14), 1024, &bytes));
+    assert_true(bt_quant_type_row_bytes(bt_quant_type_find(14), 1024, &bytes));
     assert_int_equal(bytes, 840);
 }
 
@@ -109,16 +109,18 @@ static void unread_types_are_refused(void **state)
     float   values[256] = { 0 };
     uint8_t bytes[4096] = { 0 };
     for (uint32_t id = 0; id < 70; id++) {
-        const bt_type_info *type = bt_type_find(id);
+        const bt_type_info *type = bt_quant_type_find(id);
         if (!type || !type->can_decode) {
-            assert_int_equal(bt_type_decode((bt_type)id, bytes, values, 256), BT_E_UNSUPPORTED);
+            assert_int_equal(bt_quant_type_decode((bt_type)id, bytes, values, 256),
+                             BT_E_UNSUPPORTED);
         }
         if (!type || !type->can_encode) {
-            assert_int_equal(bt_type_encode((bt_type)id, values, bytes, 256), BT_E_UNSUPPORTED);
+            assert_int_equal(bt_quant_type_encode((bt_type)id, values, bytes, 256),
+                             BT_E_UNSUPPORTED);
         }
     }
-    assert_int_equal(bt_type_decode(BT_TYPE_Q4_0, bytes, values, 31), BT_E_BADINPUT);
-    assert_int_equal(bt_type_encode(BT_TYPE_Q4_0, values, bytes, 33), BT_E_BADINPUT);
+    assert_int_equal(bt_quant_type_decode(BT_TYPE_Q4_0, bytes, values, 31), BT_E_BADINPUT);
+    assert_int_equal(bt_quant_type_encode(BT_TYPE_Q4_0, values, bytes, 33), BT_E_BADINPUT);
 }
 
 /* Bit for bit what an independent decoder says (tools/quant_vectors.py). */
@@ -128,14 +130,15 @@ static void blocks_decode_as_recorded(void **state)
     for (size_t v = 0; v < sizeof VECTORS / sizeof VECTORS[0]; v++) {
         float values[256];
         assert_true(VECTORS[v].n <= 256);
-        assert_int_equal(bt_type_decode(VECTORS[v].type, VECTORS[v].bytes, values, VECTORS[v].n),
-                         BT_OK);
+        assert_int_equal(
+                bt_quant_type_decode(VECTORS[v].type, VECTORS[v].bytes, values, VECTORS[v].n),
+                BT_OK);
         for (size_t i = 0; i < VECTORS[v].n; i++) {
             const float want = bt_float_of_bits(VECTORS[v].values[i]);
             if (isnan(want) ? !isnan(values[i])
                             : bt_bits_of_float(values[i]) != VECTORS[v].values[i]) {
-                fail_msg("%s, value %zu: %.9g instead of %.9g", bt_type_find(VECTORS[v].type)->name,
-                         i, values[i], want);
+                fail_msg("%s, value %zu: %.9g instead of %.9g",
+                         bt_quant_type_find(VECTORS[v].type)->name, i, values[i], want);
             }
         }
     }
@@ -147,7 +150,7 @@ static void activation_blocks_decode(void **state)
     (void)state;
     uint8_t q8_1[36] = { 0 }, q8_k[292] = { 0 };
     float   values[256];
-    bt_put_le16(q8_1, bt_f32_to_f16(0.5f));
+    bt_put_le16(q8_1, bt_quant_f32_to_f16(0.5f));
     bt_put_le32(q8_k, bt_bits_of_float(-0.25f));
     for (int i = 0; i < 256; i++) {
         q8_k[4 + i] = (uint8_t)(i - 128);
@@ -155,11 +158,11 @@ static void activation_blocks_decode(void **state)
             q8_1[4 + i] = (uint8_t)(i - 16);
         }
     }
-    assert_int_equal(bt_type_decode(BT_TYPE_Q8_1, q8_1, values, 32), BT_OK);
+    assert_int_equal(bt_quant_type_decode(BT_TYPE_Q8_1, q8_1, values, 32), BT_OK);
     for (int i = 0; i < 32; i++) {
         assert_true(values[i] == 0.5f * (float)(i - 16));
     }
-    assert_int_equal(bt_type_decode(BT_TYPE_Q8_K, q8_k, values, 256), BT_OK);
+    assert_int_equal(bt_quant_type_decode(BT_TYPE_Q8_K, q8_k, values, 256), BT_OK);
     for (int i = 0; i < 256; i++) {
         assert_true(values[i] == -0.25f * (float)(i - 128));
     }
@@ -197,13 +200,13 @@ static void encoding_errs_by_less_than_a_step(void **state)
     for (size_t t = 0; t < sizeof WANT / sizeof WANT[0]; t++) {
         for (float size = 1e-3f; size < 1e4f; size *= 1000.0f) {
             fill(values, 1024, size);
-            assert_int_equal(bt_type_encode(WANT[t].type, values, bytes, 1024), BT_OK);
-            assert_int_equal(bt_type_decode(WANT[t].type, bytes, back, 1024), BT_OK);
+            assert_int_equal(bt_quant_type_encode(WANT[t].type, values, bytes, 1024), BT_OK);
+            assert_int_equal(bt_quant_type_decode(WANT[t].type, bytes, back, 1024), BT_OK);
             for (int i = 0; i < 1024; i++) {
                 const double error = fabs((double)back[i] - values[i]);
                 if (error > 1.5 * size / WANT[t].steps) {
-                    fail_msg("%s, size %g: %.9g became %.9g", bt_type_find(WANT[t].type)->name,
-                             size, values[i], back[i]);
+                    fail_msg("%s, size %g: %.9g became %.9g",
+                             bt_quant_type_find(WANT[t].type)->name, size, values[i], back[i]);
                 }
             }
         }
@@ -215,12 +218,12 @@ static void zeros_stay_zeros(void **state)
     (void)state;
     const float zeros[256] = { 0 };
     for (uint32_t id = 0; id < BT_TYPE_ID_MAX; id++) {
-        const bt_type_info *type = bt_type_find(id);
+        const bt_type_info *type = bt_quant_type_find(id);
         if (type && type->can_encode) {
             float   back[256];
             uint8_t bytes[1024];
-            assert_int_equal(bt_type_encode((bt_type)id, zeros, bytes, 256), BT_OK);
-            assert_int_equal(bt_type_decode((bt_type)id, bytes, back, 256), BT_OK);
+            assert_int_equal(bt_quant_type_encode((bt_type)id, zeros, bytes, 256), BT_OK);
+            assert_int_equal(bt_quant_type_decode((bt_type)id, bytes, back, 256), BT_OK);
             for (int i = 0; i < 256; i++) {
                 assert_true(back[i] == 0.0f);
             }

@@ -18,7 +18,7 @@ static bt_sampler *sampler_of(const bt_sampler_options *o, uint32_t n_vocab, uin
 {
     bt_sampler *s = NULL;
     bt_error err = { 0 };
-    assert_int_equal(bt_sampler_create(o, n_vocab, n_context, &s, &err), BT_OK);
+    assert_int_equal(bt_sample_create(o, n_vocab, n_context, &s, &err), BT_OK);
     return s;
 }
 
@@ -26,13 +26,13 @@ static uint32_t pick(bt_sampler *s, const float *logits)
 {
     uint32_t token = UINT32_MAX;
     bt_error err = { 0 };
-    assert_int_equal(bt_sampler_pick(s, logits, &token, &err), BT_OK);
+    assert_int_equal(bt_sample_pick(s, logits, &token, &err), BT_OK);
     return token;
 }
 
 static bt_sampler_options greedy_options(void)
 {
-    bt_sampler_options o = bt_sampler_defaults();
+    bt_sampler_options o = bt_sample_defaults();
     o.temperature = 0;
     return o;
 }
@@ -40,7 +40,7 @@ static bt_sampler_options greedy_options(void)
 /* Only the draw: everything that cuts is off. */
 static bt_sampler_options plain_options(uint32_t seed)
 {
-    bt_sampler_options o = bt_sampler_defaults();
+    bt_sampler_options o = bt_sample_defaults();
     o.temperature = 1;
     o.top_k = 0;
     o.top_p = 1;
@@ -58,7 +58,7 @@ static void greedy_takes_the_first_of_the_largest(void **state)
     const bt_sampler_options o = greedy_options();
     bt_sampler *s = sampler_of(&o, 5, 16);
     assert_int_equal(pick(s, logits), 1);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void greedy_finds_the_largest_at_every_place(void **state)
@@ -75,13 +75,13 @@ static void greedy_finds_the_largest_at_every_place(void **state)
         logits[at] = -0.5f;
         assert_int_equal(pick(s, logits), at);
     }
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void defaults_are_the_fields(void **state)
 {
     (void)state;
-    const bt_sampler_options o = bt_sampler_defaults();
+    const bt_sampler_options o = bt_sample_defaults();
     assert_float_equal(o.temperature, 0.8, 1e-6);
     assert_int_equal(o.top_k, 40);
     assert_float_equal(o.top_p, 0.95, 1e-6);
@@ -106,7 +106,7 @@ static void bias_adds_bans_and_sums(void **state)
     o.n_bias = 4;
     bt_sampler *s = sampler_of(&o, 4, 16);      /* 3.25, 2, 2.5, banned */
     assert_int_equal(pick(s, logits), 0);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void equal_after_bias_is_the_smaller_id(void **state)
@@ -119,11 +119,11 @@ static void equal_after_bias_is_the_smaller_id(void **state)
     o.n_bias = 1;
     bt_sampler *s = sampler_of(&o, 4, 16);
     assert_int_equal(pick(s, logits), 0);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
     o.bias = late;
     s = sampler_of(&o, 4, 16);
     assert_int_equal(pick(s, logits), 1);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void repeat_penalty_divides_above_zero_and_multiplies_below(void **state)
@@ -132,15 +132,15 @@ static void repeat_penalty_divides_above_zero_and_multiplies_below(void **state)
     bt_sampler_options o = greedy_options();
     o.penalty_repeat = 2;
     bt_sampler *s = sampler_of(&o, 3, 16);
-    bt_sampler_accept(s, 0);
+    bt_sample_accept(s, 0);
     const float above[3] = { 3, 1.6f, 0 };      /* 3 / 2 = 1.5 < 1.6 */
     assert_int_equal(pick(s, above), 1);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
     s = sampler_of(&o, 3, 16);
-    bt_sampler_accept(s, 0);
+    bt_sample_accept(s, 0);
     const float below[3] = { -1, -1.9f, -9 };   /* -1 * 2 = -2 < -1.9 */
     assert_int_equal(pick(s, below), 1);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void frequency_counts_and_presence_does_not(void **state)
@@ -151,20 +151,20 @@ static void frequency_counts_and_presence_does_not(void **state)
     o.penalty_frequency = 0.5f;
     bt_sampler *s = sampler_of(&o, 3, 16);
     for (int i = 0; i < 3; i++) {
-        bt_sampler_accept(s, 0);                /* 5 - 1.5 = 3.5 */
+        bt_sample_accept(s, 0);                /* 5 - 1.5 = 3.5 */
     }
     assert_int_equal(pick(s, logits), 1);       /* then 1 has 4 - 0.5 = 3.5 */
     assert_int_equal(pick(s, logits), 2);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 
     o.penalty_frequency = 0;
     o.penalty_presence = 0.5f;
     s = sampler_of(&o, 3, 16);
     for (int i = 0; i < 3; i++) {
-        bt_sampler_accept(s, 0);                /* 5 - 0.5 = 4.5, however often */
+        bt_sample_accept(s, 0);                /* 5 - 0.5 = 4.5, however often */
     }
     assert_int_equal(pick(s, logits), 0);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void penalties_forget_what_leaves_the_window(void **state)
@@ -179,7 +179,7 @@ static void penalties_forget_what_leaves_the_window(void **state)
     assert_int_equal(pick(s, logits), 1);
     assert_int_equal(pick(s, logits), 2);       /* 0 and 1 are in the window of two */
     assert_int_equal(pick(s, logits), 0);       /* 1 and 2 are */
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 /* ---- cuts, by hand: probabilities 0.4, 0.3, 0.2, 0.1 in ids 2, 0, 3, 1 ---- */
@@ -193,7 +193,7 @@ static void which_are_drawn(const bt_sampler_options *o, bool seen[4])
     for (int i = 0; i < 2000; i++) {            /* missing one of p >= 0.1: below 1e-91 */
         seen[pick(s, four)] = true;
     }
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void assert_seen(const bool seen[4], bool a, bool b, bool c, bool d)
@@ -275,7 +275,7 @@ static void a_very_low_temperature_is_the_best_and_a_finite_answer(void **state)
         for (int i = 0; i < 50; i++) {
             assert_int_equal(pick(s, four), 2);
         }
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
     }
 }
 
@@ -295,7 +295,7 @@ static void same_seed_same_tokens(void **state)
     assert_memory_equal(a, b, sizeof a);
     assert_memory_not_equal(a, c, sizeof a);
     for (int i = 0; i < 3; i++) {
-        bt_sampler_destroy(s[i]);
+        bt_sample_destroy(s[i]);
     }
 }
 
@@ -304,16 +304,16 @@ static void a_random_seed_is_told_and_repeats(void **state)
     (void)state;
     bt_sampler_options o = plain_options(BT_SEED_RANDOM);
     bt_sampler *s = sampler_of(&o, 4, 16), *other = sampler_of(&o, 4, 16);
-    assert_int_not_equal(bt_sampler_seed(s), BT_SEED_RANDOM);
-    assert_int_not_equal(bt_sampler_seed(s), bt_sampler_seed(other));   /* 1 in 2^32 to fail */
-    o.seed = bt_sampler_seed(s);
+    assert_int_not_equal(bt_sample_seed(s), BT_SEED_RANDOM);
+    assert_int_not_equal(bt_sample_seed(s), bt_sample_seed(other));   /* 1 in 2^32 to fail */
+    o.seed = bt_sample_seed(s);
     bt_sampler *again = sampler_of(&o, 4, 16);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(pick(s, four), pick(again, four));
     }
-    bt_sampler_destroy(s);
-    bt_sampler_destroy(other);
-    bt_sampler_destroy(again);
+    bt_sample_destroy(s);
+    bt_sample_destroy(other);
+    bt_sample_destroy(again);
 }
 
 /* One number per token, also when there is nothing to choose. */
@@ -343,7 +343,7 @@ static void every_token_draws_once(void **state)
         }
         assert_int_equal(pick(s, four), expected);
     }
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 /* ---- a naive second implementation of docs/sampling.md ---- */
@@ -485,7 +485,7 @@ static void random_options(bt_mt19937 *g, bt_sampler_options *o, bt_logit_bias *
     static const float temperatures[] = { 0, 0.3f, 0.8f, 1, 2.5f };
     static const float top_ps[] = { 0, 0.3f, 0.7f, 0.95f, 0.999f, 1 };
     static const float min_ps[] = { 0, 0.01f, 0.05f, 0.5f, 1 };
-    *o = bt_sampler_defaults();
+    *o = bt_sample_defaults();
     o->seed = bt_mt19937_next(g);
     o->temperature = temperatures[below(g, 5)];
     o->top_k = (int32_t)below(g, 3) * (int32_t)below(g, n + 20) / 2;
@@ -522,7 +522,7 @@ static void equals_the_naive_implementation(void **state)
         bt_mt19937_init(&reference.g, o.seed);
         for (uint32_t i = below(&g, 40); i > 0; i--) {
             const uint32_t token = below(&g, n);
-            bt_sampler_accept(s, token);
+            bt_sample_accept(s, token);
             reference.history[reference.n_history++] = token;
         }
         for (int step = 0; step < 12; step++) {
@@ -538,7 +538,7 @@ static void equals_the_naive_implementation(void **state)
             }
             assert_int_equal(got, expected);
         }
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
     }
 }
 
@@ -574,7 +574,7 @@ static void draws_follow_the_probabilities(void **state)
         }
         assert_true(chi2 < 35.9);
         assert_true(top_k == 0 || count[N - 1] == 0);
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
     }
 }
 
@@ -592,7 +592,7 @@ static void logprobs_are_those_of_the_raw_row(void **state)
     const uint32_t token = pick(s, four);
     bt_token_logprob top[6];
     float chosen = 0;
-    bt_sampler_logprobs(s, four, token, 3, top, &chosen);
+    bt_sample_logprobs(s, four, token, 3, top, &chosen);
     const uint32_t ids[3] = { 2, 0, 3 };
     const double p[3] = { 0.4, 0.3, 0.2 };
     for (int i = 0; i < 3; i++) {
@@ -600,9 +600,9 @@ static void logprobs_are_those_of_the_raw_row(void **state)
         assert_float_equal(top[i].logprob, log(p[i]), 1e-6);
     }
     assert_float_equal(chosen, four[token], 1e-6);
-    bt_sampler_logprobs(s, four, 1, 0, NULL, &chosen);
+    bt_sample_logprobs(s, four, 1, 0, NULL, &chosen);
     assert_float_equal(chosen, log(0.1), 1e-6);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void a_probability_of_zero_is_the_lowest_float(void **state)
@@ -613,11 +613,11 @@ static void a_probability_of_zero_is_the_lowest_float(void **state)
     bt_sampler *s = sampler_of(&o, 3, 16);
     bt_token_logprob top[3];
     float chosen = 0;
-    bt_sampler_logprobs(s, row, 1, 3, top, &chosen);
+    bt_sample_logprobs(s, row, 1, 3, top, &chosen);
     assert_true(chosen == -FLT_MAX);
     assert_int_equal(top[2].id, 1);
     assert_true(top[2].logprob == -FLT_MAX);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 /* ---- damage ---- */
@@ -640,13 +640,13 @@ static void a_damaged_row_is_an_error_and_never_a_token(void **state)
                 o.top_k = mode == 2 ? 5 : 0;
                 o.penalty_presence = mode == 3 ? 1 : 0;
                 bt_sampler *s = sampler_of(&o, N, 16);
-                bt_sampler_accept(s, places[at]);
+                bt_sample_accept(s, places[at]);
                 uint32_t token = 12345;
                 bt_error err = { 0 };
-                assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_DEVICE);
+                assert_int_equal(bt_sample_pick(s, row, &token, &err), BT_E_DEVICE);
                 assert_int_equal(token, 12345);
                 assert_true(err.text[0] != '\0');
-                bt_sampler_destroy(s);
+                bt_sample_destroy(s);
             }
         }
     }
@@ -662,9 +662,9 @@ static void a_row_without_finite_values_is_an_error(void **state)
         bt_sampler *s = sampler_of(&o, 3, 16);
         uint32_t token = 12345;
         bt_error err = { 0 };
-        assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_DEVICE);
+        assert_int_equal(bt_sample_pick(s, row, &token, &err), BT_E_DEVICE);
         assert_int_equal(token, 12345);
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
     }
 }
 
@@ -681,9 +681,9 @@ static void banning_everything_is_the_requests_fault(void **state)
         bt_sampler *s = sampler_of(&o, 2, 16);
         uint32_t token = 12345;
         bt_error err = { 0 };
-        assert_int_equal(bt_sampler_pick(s, row, &token, &err), BT_E_BADINPUT);
+        assert_int_equal(bt_sample_pick(s, row, &token, &err), BT_E_BADINPUT);
         assert_int_equal(token, 12345);
-        bt_sampler_destroy(s);
+        bt_sample_destroy(s);
     }
 }
 
@@ -693,7 +693,7 @@ static void bad_options_are_refused_by_name(void **state)
     const bt_logit_bias far_away[] = { { 4, 1 } }, nan[] = { { 1, NAN } };
     const bt_logit_bias up[] = { { 1, INFINITY } };
     for (int kind = 0; kind < 9; kind++) {
-        bt_sampler_options o = bt_sampler_defaults();
+        bt_sampler_options o = bt_sample_defaults();
         const char *names[] = { "temperature", "top_p", "min_p", "min_p", "repeat_penalty",
                                 "repeat_last_n", "token 4", "token 1", "token 1" };
         o.temperature = kind == 0 ? NAN : o.temperature;
@@ -705,7 +705,7 @@ static void bad_options_are_refused_by_name(void **state)
         o.n_bias = kind >= 6;
         bt_sampler *s = NULL;
         bt_error err = { 0 };
-        assert_int_equal(bt_sampler_create(&o, 4, 16, &s, &err), BT_E_BADINPUT);
+        assert_int_equal(bt_sample_create(&o, 4, 16, &s, &err), BT_E_BADINPUT);
         assert_null(s);
         assert_non_null(strstr(err.text, names[kind]));
     }
@@ -716,24 +716,24 @@ static void bad_options_are_refused_by_name(void **state)
 static void nothing_allocates_after_create(void **state)
 {
     (void)state;
-    bt_sampler_options o = bt_sampler_defaults();
+    bt_sampler_options o = bt_sample_defaults();
     o.penalty_repeat = 1.1f;
     bt_sampler *s = sampler_of(&o, 4, 16);
     bt_token_logprob top[4];
     float chosen;
     const uint64_t before = bt_memory_calls();
     for (int i = 0; i < 100; i++) {
-        bt_sampler_logprobs(s, four, pick(s, four), 4, top, &chosen);
+        bt_sample_logprobs(s, four, pick(s, four), 4, top, &chosen);
     }
     assert_int_equal(bt_memory_calls(), before);
-    bt_sampler_destroy(s);
+    bt_sample_destroy(s);
 }
 
 static void every_failed_allocation_is_said(void **state)
 {
     (void)state;
     const bt_logit_bias bias[] = { { 1, 1 } };
-    bt_sampler_options o = bt_sampler_defaults();
+    bt_sampler_options o = bt_sample_defaults();
     o.penalty_repeat = 1.1f;
     o.bias = bias;
     o.n_bias = 1;
@@ -742,11 +742,11 @@ static void every_failed_allocation_is_said(void **state)
         bt_sampler *s = NULL;
         bt_error err = { 0 };
         bt_memory_fail_after(n);
-        const bt_status status = bt_sampler_create(&o, 1000, 100, &s, &err);
+        const bt_status status = bt_sample_create(&o, 1000, 100, &s, &err);
         bt_memory_fail_after(0);
         if (status == BT_OK) {
             assert_true(n > 5);
-            bt_sampler_destroy(s);
+            bt_sample_destroy(s);
             break;
         }
         assert_int_equal(status, BT_E_NOMEM);

@@ -29,34 +29,34 @@ static void only_names_of_this_machine_reach_a_loopback_server(void **state)
                                       "0x7f.1",
                                       "127.0.0.256"};
     for (size_t i = 0; i < BT_LEN(good); i++) {
-        assert_true(bt_access_host_allowed(good[i], true, "box.lan"));
+        assert_true(bt_serve_access_host_allowed(good[i], true, "box.lan"));
     }
     for (size_t i = 0; i < BT_LEN(bad); i++) {
-        assert_false(bt_access_host_allowed(bad[i], true, "127.0.0.1"));
-        assert_true(bt_access_host_allowed(bad[i], false, "0.0.0.0"));
+        assert_false(bt_serve_access_host_allowed(bad[i], true, "127.0.0.1"));
+        assert_true(bt_serve_access_host_allowed(bad[i], false, "0.0.0.0"));
     }
-    assert_true(bt_access_host_allowed(NULL, true, "127.0.0.1"));
+    assert_true(bt_serve_access_host_allowed(NULL, true, "127.0.0.1"));
 }
 
 static void foreign_origins_are_refused_unless_named(void **state)
 {
     (void)state;
     const char *host = "192.168.1.5:8080";
-    assert_true(bt_access_origin_allowed("http://192.168.1.5:8080", host, NULL));
-    assert_true(bt_access_origin_allowed("http://localhost:5173", host, NULL));
-    assert_true(bt_access_origin_allowed("http://[::1]:3000", host, NULL));
-    assert_false(bt_access_origin_allowed("http://192.168.1.5:9999", host, NULL));
-    assert_false(bt_access_origin_allowed("https://evil.example", host, NULL));
-    assert_false(bt_access_origin_allowed("https://localhost.evil.example", host, NULL));
-    assert_false(bt_access_origin_allowed("null", host, NULL));
-    assert_true(bt_access_origin_allowed("https://evil.example", host, "*"));
-    assert_true(bt_access_origin_allowed("https://a.example", host,
-                                         "https://b.example, https://a.example"));
-    assert_false(bt_access_origin_allowed("https://c.example", host,
-                                          "https://b.example,https://a.example"));
-    assert_false(bt_access_origin_allowed("http://localhost:1", host, "https://b.example"));
-    assert_true(
-            bt_access_origin_allowed("http://localhost:1", host, "https://b.example,localhost"));
+    assert_true(bt_serve_access_origin_allowed("http://192.168.1.5:8080", host, NULL));
+    assert_true(bt_serve_access_origin_allowed("http://localhost:5173", host, NULL));
+    assert_true(bt_serve_access_origin_allowed("http://[::1]:3000", host, NULL));
+    assert_false(bt_serve_access_origin_allowed("http://192.168.1.5:9999", host, NULL));
+    assert_false(bt_serve_access_origin_allowed("https://evil.example", host, NULL));
+    assert_false(bt_serve_access_origin_allowed("https://localhost.evil.example", host, NULL));
+    assert_false(bt_serve_access_origin_allowed("null", host, NULL));
+    assert_true(bt_serve_access_origin_allowed("https://evil.example", host, "*"));
+    assert_true(bt_serve_access_origin_allowed("https://a.example", host,
+                                               "https://b.example, https://a.example"));
+    assert_false(bt_serve_access_origin_allowed("https://c.example", host,
+                                                "https://b.example,https://a.example"));
+    assert_false(bt_serve_access_origin_allowed("http://localhost:1", host, "https://b.example"));
+    assert_true(bt_serve_access_origin_allowed("http://localhost:1", host,
+                                               "https://b.example,localhost"));
 }
 
 static void a_key_must_match_whole(void **state)
@@ -64,26 +64,26 @@ static void a_key_must_match_whole(void **state)
     (void)state;
     bt_access_keys k = { 0 };
     uint32_t n = 9;
-    assert_true(bt_access_key_valid(&k, NULL, NULL, &n));
+    assert_true(bt_serve_access_key_valid(&k, NULL, NULL, &n));
     assert_int_equal(n, 0);
-    assert_int_equal(bt_access_keys_add_list(&k, "one, two", NULL), BT_OK);
+    assert_int_equal(bt_serve_access_keys_add_list(&k, "one, two", NULL), BT_OK);
     assert_int_equal(k.count, 2);
-    assert_true(bt_access_key_valid(&k, "Bearer one", NULL, &n));
+    assert_true(bt_serve_access_key_valid(&k, "Bearer one", NULL, &n));
     assert_int_equal(n, 1);
-    assert_true(bt_access_key_valid(&k, "bearer  two", NULL, &n));
-    assert_true(bt_access_key_valid(&k, NULL, "two", &n));
+    assert_true(bt_serve_access_key_valid(&k, "bearer  two", NULL, &n));
+    assert_true(bt_serve_access_key_valid(&k, NULL, "two", &n));
     assert_int_equal(n, 2);
     static const char *const wrong[] = { "", "o", "on", "ones", "oneone", "onetwo", "two ", "tw" };
     for (size_t i = 0; i < BT_LEN(wrong); i++) {
         char bearer[64];
         snprintf(bearer, sizeof bearer, "Bearer %s", wrong[i]);
-        assert_false(bt_access_key_valid(&k, NULL, wrong[i], &n));
+        assert_false(bt_serve_access_key_valid(&k, NULL, wrong[i], &n));
         if (i != 6) {                       /* HTTP drops the space at a header's end anyway */
-            assert_false(bt_access_key_valid(&k, bearer, NULL, &n));
+            assert_false(bt_serve_access_key_valid(&k, bearer, NULL, &n));
         }
     }
-    assert_false(bt_access_key_valid(&k, NULL, NULL, &n));
-    bt_access_keys_done(&k);
+    assert_false(bt_serve_access_key_valid(&k, NULL, NULL, &n));
+    bt_serve_access_keys_done(&k);
 }
 
 static void write_file(char path[32], const char *text)
@@ -102,12 +102,12 @@ static void a_key_file_has_lines_and_comments(void **state)
     bt_access_keys k = { 0 };
     bt_error err;
     write_file(path, "# keys\n  first  \n\nsecond\r\n#third\n");
-    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_OK);
+    assert_int_equal(bt_serve_access_keys_add_file(&k, path, &err), BT_OK);
     assert_int_equal(k.count, 2);
     assert_string_equal(k.keys[0], "first");
     assert_string_equal(k.keys[1], "second");
     unlink(path);
-    bt_access_keys_done(&k);
+    bt_serve_access_keys_done(&k);
 }
 
 static void a_key_file_without_keys_opens_nothing(void **state)
@@ -117,10 +117,10 @@ static void a_key_file_without_keys_opens_nothing(void **state)
     bt_access_keys k = { 0 };
     bt_error err;
     write_file(path, "# nothing here\n");
-    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_E_BADINPUT);
+    assert_int_equal(bt_serve_access_keys_add_file(&k, path, &err), BT_E_BADINPUT);
     unlink(path);
-    assert_int_equal(bt_access_keys_add_file(&k, path, &err), BT_E_IO);
-    bt_access_keys_done(&k);
+    assert_int_equal(bt_serve_access_keys_add_file(&k, path, &err), BT_E_IO);
+    bt_serve_access_keys_done(&k);
 }
 
 int main(void)

@@ -21,16 +21,16 @@ static bool parse(bt_shape shape, const char *text)
                       .min_p = 0.05f, .penalty_last_n = 64, .penalty_repeat = 1 },
         .n_predict = -1, .ping_interval_s = 30, .n_parallel = 4,
     };
-    bt_body_done(&body);
-    bt_body_init(&body);
+    bt_serve_body_done(&body);
+    bt_serve_body_init(&body);
     memset(&problem, 0, sizeof problem);
-    return bt_body_parse(&body, shape, text, strlen(text), &defaults, &problem);
+    return bt_serve_body_parse(&body, shape, text, strlen(text), &defaults, &problem);
 }
 
 static int done(void **state)
 {
     (void)state;
-    bt_body_done(&body);
+    bt_serve_body_done(&body);
     return 0;
 }
 
@@ -379,7 +379,7 @@ static void every_failed_allocation_is_a_503_or_harmless(void **state)
 static int setup(void **state)
 {
     (void)state;
-    bt_json_setup();
+    bt_serve_json_setup();
     return 0;
 }
 

@@ -63,7 +63,7 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *s)
                             .n_requests = fake.n_submitted, .prompt_seconds = 1.5 };
 }
 
-bt_request_options bt_request_defaults(void)
+bt_request_options bt_engine_request_defaults(void)
 {
     return (bt_request_options){ .n_predict = UINT32_MAX };
 }
@@ -128,7 +128,7 @@ static void release(const bt_request *r, uint32_t i, bt_event *e)
     e->text_size = i + 1 - first;
 }
 
-bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *e)
+bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *e)
 {
     const double until = bt_clock_ms() + timeout_ms;
     for (;;) {
@@ -187,9 +187,9 @@ bt_status bt_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *e)
     }
 }
 
-void bt_request_cancel(bt_request *r) { r->cancelled = true; }
+void bt_engine_request_cancel(bt_request *r) { r->cancelled = true; }
 
-void bt_request_release(bt_request *r)
+void bt_engine_request_release(bt_request *r)
 {
     if (r) {
         fake.n_cancelled += !r->ended;
@@ -198,7 +198,7 @@ void bt_request_release(bt_request *r)
     }
 }
 
-void bt_request_stats_get(const bt_request *r, bt_request_stats *s)
+void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *s)
 {
     *s = (bt_request_stats){.n_prompt = r->o.n_tokens,
                             .n_cached = 1,
@@ -217,18 +217,19 @@ void bt_request_stats_get(const bt_request *r, bt_request_stats *s)
     s->prefill.forecast.workers[0] = (bt_forecast_worker){ .worker = "spark:7070", .ms = 300 };
 }
 
-uint64_t bt_request_id(const bt_request *r) { return (uint64_t)(uintptr_t)r; }
-uint32_t bt_request_seed(const bt_request *r) { return r->o.sampling.seed; }
+uint64_t bt_engine_request_id(const bt_request *r) { return (uint64_t)(uintptr_t)r; }
+uint32_t bt_engine_request_seed(const bt_request *r) { return r->o.sampling.seed; }
 
 /* ---- workers ---- */
 
-void bt_prefill_status_get(const bt_prefill *p, bt_prefill_status *s)
+void bt_handoff_client_status_get(const bt_prefill *p, bt_prefill_status *s)
 {
     (void)p;
     *s = (bt_prefill_status){ .n_workers = 1, .n_ready = 1, .n_prompts = 7, .n_fallbacks = 3 };
 }
 
-bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index, bt_prefill_worker_status *s)
+bool bt_handoff_client_worker_status_get(const bt_prefill *p, uint32_t index,
+                                         bt_prefill_worker_status *s)
 {
     (void)p, (void)index;
     *s = (bt_prefill_worker_status){ .address = "spark\":7070", .state = BT_PREFILL_READY,
@@ -236,8 +237,8 @@ bool bt_prefill_worker_status_get(const bt_prefill *p, uint32_t index, bt_prefil
     return true;
 }
 
-uint32_t bt_prefill_decisions_get(const bt_prefill *p,
-                                  bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX])
+uint32_t bt_handoff_client_decisions_get(const bt_prefill *p,
+                                         bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX])
 {
     (void)p;
     d[0] = (bt_prefill_decision){ .n_tokens = 500, .worker = "spark:7070", .reason = "faster",
@@ -246,25 +247,25 @@ uint32_t bt_prefill_decisions_get(const bt_prefill *p,
     return 2;
 }
 
-const char *bt_prefill_outcome_name(bt_prefill_outcome o) { return o ? "?" : "here"; }
+const char *bt_handoff_client_outcome_name(bt_prefill_outcome o) { return o ? "?" : "here"; }
 
-const char *bt_prefill_state_name(bt_prefill_state s)
+const char *bt_handoff_client_state_name(bt_prefill_state s)
 {
     return s == BT_PREFILL_READY ? "ready" : "?";
 }
 
 /* ---- tokens and chat ---- */
 
-bt_sampler_options bt_sampler_defaults(void)
+bt_sampler_options bt_sample_defaults(void)
 {
     return (bt_sampler_options){ .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40,
                                  .top_p = 0.95f, .min_p = 0.05f, .penalty_last_n = 64,
                                  .penalty_repeat = 1 };
 }
 
-void bt_tokens_init(bt_tokens *t) { *t = (bt_tokens){ 0 }; }
-void bt_tokens_done(bt_tokens *t) { free(t->ids); bt_tokens_init(t); }
-bt_status bt_tokens_push(bt_tokens *t, uint32_t id)
+void bt_text_tokens_init(bt_tokens *t) { *t = (bt_tokens){ 0 }; }
+void bt_text_tokens_done(bt_tokens *t) { free(t->ids); bt_text_tokens_init(t); }
+bt_status bt_text_tokens_push(bt_tokens *t, uint32_t id)
 {
     if (t->count == t->capacity) {
         t->capacity = t->capacity * 2 + 16;
@@ -274,37 +275,38 @@ bt_status bt_tokens_push(bt_tokens *t, uint32_t id)
     return BT_OK;
 }
 
-bt_status bt_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
-                              const bt_encode_options *o, bt_tokens *to, bt_error *err)
+bt_status bt_text_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
+                                   const bt_encode_options *o, bt_tokens *to, bt_error *err)
 {
     (void)t, (void)err;
     if (o->add_special) {
-        BT_TRY(bt_tokens_push(to, 256));
+        BT_TRY(bt_text_tokens_push(to, 256));
     }
     for (size_t i = 0; i < size; i++) {
         if (o->parse_special && size - i >= 3 && memcmp(text + i, "<e>", 3) == 0) {
-            BT_TRY(bt_tokens_push(to, 257));
+            BT_TRY(bt_text_tokens_push(to, 257));
             i += 2;
         } else {
-            BT_TRY(bt_tokens_push(to, (unsigned char)text[i]));
+            BT_TRY(bt_text_tokens_push(to, (unsigned char)text[i]));
         }
     }
     return BT_OK;
 }
 
-bt_status bt_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *spans, size_t n,
-                                    bool add_special, bt_tokens *to, bt_error *err)
+bt_status bt_text_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_span *spans, size_t n,
+                                         bool add_special, bt_tokens *to, bt_error *err)
 {
     bt_encode_options o = { .add_special = add_special };
     for (size_t i = 0; i < n; i++) {
         o.parse_special = !spans[i].from_user;
-        BT_TRY(bt_tokenizer_encode(t, spans[i].text, spans[i].size, &o, to, err));
+        BT_TRY(bt_text_tokenizer_encode(t, spans[i].text, spans[i].size, &o, to, err));
         o.add_special = false;
     }
     return BT_OK;
 }
 
-const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special, size_t *ret_size)
+const char *bt_text_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
+                                    size_t *ret_size)
 {
     static char bytes[256];
     (void)t;
@@ -317,34 +319,34 @@ const char *bt_tokenizer_piece(const bt_tokenizer *t, uint32_t id, bool special,
     return &bytes[id];
 }
 
-void bt_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
-                         bt_buf *to)
+void bt_text_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t n, bool special,
+                              bt_buf *to)
 {
     for (size_t i = 0; i < n; i++) {
         size_t size;
-        const char *piece = bt_tokenizer_piece(t, ids[i], special, &size);
+        const char *piece = bt_text_tokenizer_piece(t, ids[i], special, &size);
         bt_buf_put(to, piece, size);
     }
 }
 
-uint32_t bt_tokenizer_count(const bt_tokenizer *t) { (void)t; return 258; }
-uint32_t bt_tokenizer_bos(const bt_tokenizer *t) { (void)t; return 256; }
-uint32_t bt_tokenizer_eos(const bt_tokenizer *t) { (void)t; return 257; }
+uint32_t bt_text_tokenizer_count(const bt_tokenizer *t) { (void)t; return 258; }
+uint32_t bt_text_tokenizer_bos(const bt_tokenizer *t) { (void)t; return 256; }
+uint32_t bt_text_tokenizer_eos(const bt_tokenizer *t) { (void)t; return 257; }
 
-void bt_chat_prompt_init(bt_chat_prompt *p)
+void bt_text_chat_prompt_init(bt_chat_prompt *p)
 {
     memset(p, 0, sizeof *p);
     bt_buf_init(&p->text, BT_MEM_test, 1 << 20);
 }
-void bt_chat_prompt_done(bt_chat_prompt *p)
+void bt_text_chat_prompt_done(bt_chat_prompt *p)
 {
     bt_buf_done(&p->text);
     free(p->spans);
 }
 
 /* "role:content<e>" per message. */
-bt_status bt_chat_render(const bt_chat_format *f, const bt_chat_message *messages, size_t n,
-                         const bt_chat_options *o, bt_chat_prompt *to, bt_error *err)
+bt_status bt_text_chat_render(const bt_chat_format *f, const bt_chat_message *messages, size_t n,
+                              const bt_chat_options *o, bt_chat_prompt *to, bt_error *err)
 {
     (void)f, (void)o;
     to->spans = calloc(3 * n, sizeof *to->spans);
@@ -368,8 +370,12 @@ bt_status bt_chat_render(const bt_chat_format *f, const bt_chat_message *message
     return BT_OK;
 }
 
-const char *bt_chat_format_source(const bt_chat_format *f) { (void)f; return "{{ template }}"; }
-const char *bt_chat_format_name(const bt_chat_format *f) { (void)f; return "fake"; }
+const char *bt_text_chat_format_source(const bt_chat_format *f)
+{
+    (void)f;
+    return "{{ template }}";
+}
+const char *bt_text_chat_format_name(const bt_chat_format *f) { (void)f; return "fake"; }
 
 /* What a server is given; the pointers are never followed. */
 static bt_serving fake_serving(void)

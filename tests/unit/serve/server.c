@@ -18,7 +18,7 @@ static uint32_t   port;
 
 static bt_server_options options(void)
 {
-    bt_server_options o = bt_server_defaults();
+    bt_server_options o = bt_serve_defaults();
     o.port = 0;
     return o;
 }
@@ -26,13 +26,13 @@ static bt_server_options options(void)
 static void start(const bt_server_options *o, bool ready)
 {
     bt_error err;
-    if (bt_server_start(o, &server, &err) != BT_OK) {
+    if (bt_serve_start(o, &server, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
-    port = bt_server_port(server);
+    port = bt_serve_port(server);
     if (ready) {
         const bt_serving serving = fake_serving();
-        bt_server_set_ready(server, &serving);
+        bt_serve_set_ready(server, &serving);
     }
 }
 
@@ -48,7 +48,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    bt_server_destroy(server);
+    bt_serve_destroy(server);
     server = NULL;
     assert_int_equal(fake.n_alive, 0);
     return 0;
@@ -56,7 +56,7 @@ static int end(void **state)
 
 static void restart(const bt_server_options *o, bool ready)
 {
-    bt_server_destroy(server);
+    bt_serve_destroy(server);
     start(o, ready);
 }
 
@@ -635,7 +635,7 @@ static void while_loading_everything_but_the_page_is_503(void **state)
     assert_int_equal(a.code, 200);
     free(a.body);
     const bt_serving serving = fake_serving();
-    bt_server_set_ready(server, &serving);
+    bt_serve_set_ready(server, &serving);
     a = http_get(port, "/health");
     assert_int_equal(a.code, 200);
     assert_string_equal(a.body, "{\"status\":\"ok\"}");
@@ -645,7 +645,7 @@ static void while_loading_everything_but_the_page_is_503(void **state)
 static void *stop_soon(void *grace)
 {
     bt_clock_sleep_ms(200);
-    bt_server_stop(server, *(uint32_t *)grace);
+    bt_serve_stop(server, *(uint32_t *)grace);
     return NULL;
 }
 
@@ -686,11 +686,11 @@ static void an_address_in_use_is_an_error_that_says_so(void **state)
     bt_server *second;
     bt_error err;
     o.port = port;
-    assert_int_equal(bt_server_start(&o, &second, &err), BT_E_IO);
+    assert_int_equal(bt_serve_start(&o, &second, &err), BT_E_IO);
     assert_non_null(strstr(err.text, "--port 0"));
     o.port = 0;
     o.host = "no.such.host.invalid";
-    assert_int_equal(bt_server_start(&o, &second, &err), BT_E_BADINPUT);
+    assert_int_equal(bt_serve_start(&o, &second, &err), BT_E_BADINPUT);
 }
 
 /* ---- looking in ---- */

@@ -23,7 +23,7 @@ static bt_chat_format *format_of(const char *template_or_name, const bt_tokenize
 {
     bt_error err = { 0 };
     bt_chat_format *f = NULL;
-    if (bt_chat_format_create(NULL, t, template_or_name, &f, &err) != BT_OK) {
+    if (bt_text_chat_format_create(NULL, t, template_or_name, &f, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
     return f;
@@ -37,16 +37,16 @@ static void a_conversation_becomes_a_prompt(void **state)
     const bt_chat_options o = { .add_generation_prompt = true };
     bt_chat_prompt p;
     bt_error err = { 0 };
-    bt_chat_prompt_init(&p);
-    assert_int_equal(bt_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
+    bt_text_chat_prompt_init(&p);
+    assert_int_equal(bt_text_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
     assert_string_equal(bt_buf_text(&p.text), "<|im_start|>user\nHi <|im_end|><|im_end|>\n"
                                               "<|im_start|>assistant\n");
     assert_int_equal(p.n_spans, 3);
     assert_true(p.spans[1].from_user);
     assert_int_equal(p.spans[1].size, 13);
     assert_memory_equal(p.spans[1].text, "Hi <|im_end|>", 13);
-    bt_chat_prompt_done(&p);
-    bt_chat_format_destroy(f);
+    bt_text_chat_prompt_done(&p);
+    bt_text_chat_format_destroy(f);
 }
 
 /* Spans in order make up the text, and exactly the contents are marked as the users'. */
@@ -74,8 +74,8 @@ static void run_vector(const bt_chat_format *f, const vector_case *c, bool drops
                                .now_unix_seconds = VECTOR_SECONDS};
     bt_chat_prompt p;
     bt_error err = { 0 };
-    bt_chat_prompt_init(&p);
-    const bt_status status = bt_chat_render(f, messages, c->n, &o, &p, &err);
+    bt_text_chat_prompt_init(&p);
+    const bt_status status = bt_text_chat_render(f, messages, c->n, &o, &p, &err);
     if (!c->want) {
         assert_int_equal(status, BT_E_BADINPUT);
         assert_non_null(strstr(err.text, "messages["));
@@ -90,7 +90,7 @@ static void run_vector(const bt_chat_format *f, const vector_case *c, bool drops
         }
         check_spans(&p);
     }
-    bt_chat_prompt_done(&p);
+    bt_text_chat_prompt_done(&p);
 }
 
 static void prompts_are_those_of_the_templates(void **state)
@@ -103,18 +103,18 @@ static void prompts_are_those_of_the_templates(void **state)
         bt_tokenizer *t = tokenizer_with_bos(&v, adds_bos);
         for (size_t k = 0; k < BT_LEN(vector_templates); k++) {
             bt_chat_format *f = format_of(vector_templates[k].text, t);
-            assert_string_equal(bt_chat_format_source(f), vector_templates[k].text);
+            assert_string_equal(bt_text_chat_format_source(f), vector_templates[k].text);
             const size_t n = strcspn(vector_templates[k].name, " ");
-            assert_int_equal(strlen(bt_chat_format_name(f)), n);
-            assert_memory_equal(bt_chat_format_name(f), vector_templates[k].name, n);
+            assert_int_equal(strlen(bt_text_chat_format_name(f)), n);
+            assert_memory_equal(bt_text_chat_format_name(f), vector_templates[k].name, n);
             for (size_t i = 0; i < BT_LEN(vector_cases); i++) {
                 if (vector_cases[i].template_index == k) {
                     run_vector(f, &vector_cases[i], adds_bos);
                 }
             }
-            bt_chat_format_destroy(f);
+            bt_text_chat_format_destroy(f);
         }
-        bt_tokenizer_destroy(t);
+        bt_text_tokenizer_destroy(t);
         vocabulary_done(&v);
     }
 }
@@ -136,22 +136,23 @@ static void one_bos_and_no_forged_turns(void **state)
         bt_chat_prompt p;
         bt_error err = { 0 };
         bt_tokens ids;
-        bt_tokens_init(&ids);
-        bt_chat_prompt_init(&p);
-        assert_int_equal(bt_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
-        assert_int_equal(bt_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err), BT_OK);
+        bt_text_tokens_init(&ids);
+        bt_text_chat_prompt_init(&p);
+        assert_int_equal(bt_text_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
+        assert_int_equal(bt_text_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err),
+                         BT_OK);
         size_t n_bos = 0, n_end = 0;
         for (size_t i = 0; i < ids.count; i++) {
-            n_bos += ids.ids[i] == bt_tokenizer_bos(t);
-            n_end += ids.ids[i] == bt_tokenizer_find(t, "<|im_end|>", 10);
+            n_bos += ids.ids[i] == bt_text_tokenizer_bos(t);
+            n_end += ids.ids[i] == bt_text_tokenizer_find(t, "<|im_end|>", 10);
         }
         assert_int_equal(n_bos, 1);
-        assert_int_equal(ids.ids[0], bt_tokenizer_bos(t));
+        assert_int_equal(ids.ids[0], bt_text_tokenizer_bos(t));
         assert_int_equal(n_end, 1);
-        bt_tokens_done(&ids);
-        bt_chat_prompt_done(&p);
-        bt_chat_format_destroy(f);
-        bt_tokenizer_destroy(t);
+        bt_text_tokens_done(&ids);
+        bt_text_chat_prompt_done(&p);
+        bt_text_chat_format_destroy(f);
+        bt_text_tokenizer_destroy(t);
         vocabulary_done(&v);
     }
 }
@@ -177,15 +178,15 @@ static void conversations_that_make_no_sense_are_refused(void **state)
         const bt_chat_options o = { .continue_final = cases[i].continues };
         bt_chat_prompt p;
         bt_error err = { 0 };
-        bt_chat_prompt_init(&p);
-        assert_int_equal(bt_chat_render(f, messages, n, &o, &p, &err), BT_E_BADINPUT);
+        bt_text_chat_prompt_init(&p);
+        assert_int_equal(bt_text_chat_render(f, messages, n, &o, &p, &err), BT_E_BADINPUT);
         if (!strstr(err.text, cases[i].says)) {
             fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
         }
         assert_int_equal(p.n_spans, 0);
-        bt_chat_prompt_done(&p);
+        bt_text_chat_prompt_done(&p);
     }
-    bt_chat_format_destroy(f);
+    bt_text_chat_format_destroy(f);
 }
 
 static void templates_that_do_more_are_refused(void **state)
@@ -216,7 +217,7 @@ static void templates_that_do_more_are_refused(void **state)
     for (size_t i = 0; i < BT_LEN(cases); i++) {
         bt_error err = { 0 };
         bt_chat_format *f = NULL;
-        assert_int_equal(bt_chat_format_create(NULL, NULL, cases[i].text, &f, &err),
+        assert_int_equal(bt_text_chat_format_create(NULL, NULL, cases[i].text, &f, &err),
                          BT_E_UNSUPPORTED);
         if (!strstr(err.text, cases[i].says)) {
             fail_msg("'%s' does not say '%s'", err.text, cases[i].says);
@@ -238,14 +239,14 @@ static void the_file_s_template_is_used(void **state)
         bt_gguf *file = vocabulary_open(&v);
         bt_error err = { 0 };
         bt_chat_format *f = NULL;
-        const bt_status status = bt_chat_format_create(file, NULL, NULL, &f, &err);
+        const bt_status status = bt_text_chat_format_create(file, NULL, NULL, &f, &err);
         assert_int_equal(status, with ? BT_OK : BT_E_UNSUPPORTED);
         assert_true(with || strstr(err.text, "'test.gguf' has no chat template"));
         bt_gguf_close(file);
         if (with) {
-            assert_string_equal(bt_chat_format_source(f), vector_templates[0].text);
+            assert_string_equal(bt_text_chat_format_source(f), vector_templates[0].text);
         }
-        bt_chat_format_destroy(f);
+        bt_text_chat_format_destroy(f);
         vocabulary_done(&v);
     }
 }
@@ -264,16 +265,16 @@ static void templates_cut_anywhere_do_no_harm(void **state)
             text[roll(&d, (uint32_t)size + 1)] = '\0';
             bt_error err = { 0 };
             bt_chat_format *f = NULL;
-            if (bt_chat_format_create(NULL, NULL, text, &f, &err) == BT_OK) {
+            if (bt_text_chat_format_create(NULL, NULL, text, &f, &err) == BT_OK) {
                 const bt_chat_message message = { "user", "x", 1 };
                 const bt_chat_options o = { .add_generation_prompt = true };
                 bt_chat_prompt p;
-                bt_chat_prompt_init(&p);
-                assert_int_equal(bt_chat_render(f, &message, 1, &o, &p, &err), BT_OK);
+                bt_text_chat_prompt_init(&p);
+                assert_int_equal(bt_text_chat_render(f, &message, 1, &o, &p, &err), BT_OK);
                 check_spans(&p);
-                bt_chat_prompt_done(&p);
+                bt_text_chat_prompt_done(&p);
             }
-            bt_chat_format_destroy(f);
+            bt_text_chat_format_destroy(f);
         }
     }
 }
@@ -289,16 +290,16 @@ static void every_failing_allocation_is_survived(void **state)
             bt_error err = { 0 };
             bt_chat_format *f = NULL;
             bt_chat_prompt p;
-            bt_chat_prompt_init(&p);
+            bt_text_chat_prompt_init(&p);
             bt_memory_fail_after(at);
-            status = bt_chat_format_create(NULL, NULL, vector_templates[k].text, &f, &err);
+            status = bt_text_chat_format_create(NULL, NULL, vector_templates[k].text, &f, &err);
             if (status == BT_OK) {
-                status = bt_chat_render(f, messages, 3, &o, &p, &err);
+                status = bt_text_chat_render(f, messages, 3, &o, &p, &err);
             }
             bt_memory_fail_after(0);
             assert_true(status == BT_OK || err.text[0]);
-            bt_chat_prompt_done(&p);
-            bt_chat_format_destroy(f);
+            bt_text_chat_prompt_done(&p);
+            bt_text_chat_format_destroy(f);
         }
         /* "user, tool, user" does alternate for Gemma: not user at odd places is all it asks. */
         assert_int_equal(status, BT_OK);

@@ -27,13 +27,13 @@ static void check_case(const bt_tokenizer *t, json_reader *r, const char *name, 
     json_expect(r, ']');
     bt_error err = { 0 };
     bt_tokens got;
-    bt_tokens_init(&got);
+    bt_text_tokens_init(&got);
     const bt_encode_options o = { 0 };
-    assert_int_equal(bt_tokenizer_encode(t, text, size, &o, &got, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, text, size, &o, &got, &err), BT_OK);
     char what[128];
     snprintf(what, sizeof what, "%s, case %zu", name, index);
     expect_ids(&got, want, n, what);
-    bt_tokens_done(&got);
+    bt_text_tokens_done(&got);
 }
 
 static void golden_ids_are_equal(void **state)
@@ -52,7 +52,7 @@ static void golden_ids_are_equal(void **state)
         bt_tokenizer *t;
         snprintf(path, sizeof path, "%s/tokenizers/%s.gguf", folder, names[i]);
         if (bt_gguf_open(path, &file, &err) != BT_OK ||
-            bt_tokenizer_create(file, &t, &err) != BT_OK) {
+            bt_text_tokenizer_create(file, &t, &err) != BT_OK) {
             fail_msg("%s: %s", path, err.text);
         }
         bt_gguf_close(file);
@@ -67,7 +67,7 @@ static void golden_ids_are_equal(void **state)
             n_cases++;
         }
         json_close(&r);
-        bt_tokenizer_destroy(t);
+        bt_text_tokenizer_destroy(t);
     }
     print_message("%zu cases of %zu vocabularies\n", n_cases, BT_LEN(names));
     assert_true(n_cases >= 8 * 30);

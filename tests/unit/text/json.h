@@ -84,7 +84,7 @@ static inline size_t json_string(json_reader *r, char *to, size_t room)
                 r->at += 2;
                 code = 0x10000 + ((code - 0xD800) << 10) + (json_hex(r) - 0xDC00);
             }
-            n += bt_utf8_put(code, to + n);
+            n += bt_text_utf8_put(code, to + n);
         } else {
             to[n++] = c;
         }

@@ -29,7 +29,7 @@ static bt_tokenizer *tokenizer_of(const bt_gguf *file)
 {
     bt_error err = { 0 };
     bt_tokenizer *t = NULL;
-    if (bt_tokenizer_create(file, &t, &err) != BT_OK) {
+    if (bt_text_tokenizer_create(file, &t, &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
     return t;
@@ -42,9 +42,9 @@ static void smollm2_chats_as_its_template_says(void **state)
     bt_tokenizer *t = tokenizer_of(file);
     bt_error err = { 0 };
     bt_chat_format *f = NULL;
-    assert_int_equal(bt_chat_format_create(file, t, NULL, &f, &err), BT_OK);
+    assert_int_equal(bt_text_chat_format_create(file, t, NULL, &f, &err), BT_OK);
     bt_gguf_close(file);
-    assert_string_equal(bt_chat_format_name(f), "chatml");
+    assert_string_equal(bt_text_chat_format_name(f), "chatml");
 
     static const struct { bt_chat_message messages[2]; size_t n; const char *want; } cases[] = {
         { { { "user", "Hello", 5 } }, 1,
@@ -59,23 +59,25 @@ static void smollm2_chats_as_its_template_says(void **state)
         bt_chat_prompt p;
         bt_tokens ids;
         bt_buf text;
-        bt_chat_prompt_init(&p);
-        bt_tokens_init(&ids);
+        bt_text_chat_prompt_init(&p);
+        bt_text_tokens_init(&ids);
         bt_buf_init(&text, BT_MEM_test, 4096);
-        assert_int_equal(bt_chat_render(f, cases[i].messages, cases[i].n, &o, &p, &err), BT_OK);
+        assert_int_equal(bt_text_chat_render(f, cases[i].messages, cases[i].n, &o, &p, &err),
+                         BT_OK);
         assert_string_equal(bt_buf_text(&p.text), cases[i].want);
-        assert_int_equal(bt_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err), BT_OK);
-        assert_int_equal(ids.ids[0], bt_tokenizer_find(t, "<|im_start|>", 12));
-        bt_tokenizer_decode(t, ids.ids, ids.count, true, &text);
+        assert_int_equal(bt_text_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err),
+                         BT_OK);
+        assert_int_equal(ids.ids[0], bt_text_tokenizer_find(t, "<|im_start|>", 12));
+        bt_text_tokenizer_decode(t, ids.ids, ids.count, true, &text);
         assert_string_equal(bt_buf_text(&text), cases[i].want);
         bt_buf_done(&text);
-        bt_tokens_done(&ids);
-        bt_chat_prompt_done(&p);
+        bt_text_tokens_done(&ids);
+        bt_text_chat_prompt_done(&p);
     }
-    assert_true(bt_tokenizer_is_eog(t, bt_tokenizer_find(t, "<|im_end|>", 10)));
-    assert_true(bt_tokenizer_is_eog(t, bt_tokenizer_find(t, "<|endoftext|>", 13)));
-    bt_chat_format_destroy(f);
-    bt_tokenizer_destroy(t);
+    assert_true(bt_text_tokenizer_is_eog(t, bt_text_tokenizer_find(t, "<|im_end|>", 10)));
+    assert_true(bt_text_tokenizer_is_eog(t, bt_text_tokenizer_find(t, "<|endoftext|>", 13)));
+    bt_text_chat_format_destroy(f);
+    bt_text_tokenizer_destroy(t);
 }
 
 static void gemma3_cuts_runs_of_newlines_and_blanks(void **state)
@@ -87,33 +89,34 @@ static void gemma3_cuts_runs_of_newlines_and_blanks(void **state)
     bt_chat_format *f = NULL;
     /* A base model: it has no template, so its family's format must be named. */
     if (!bt_gguf_find(file, "tokenizer.chat_template")) {
-        assert_int_equal(bt_chat_format_create(file, t, NULL, &f, &err), BT_E_UNSUPPORTED);
+        assert_int_equal(bt_text_chat_format_create(file, t, NULL, &f, &err), BT_E_UNSUPPORTED);
     }
-    assert_int_equal(bt_chat_format_create(file, t, "gemma", &f, &err), BT_OK);
+    assert_int_equal(bt_text_chat_format_create(file, t, "gemma", &f, &err), BT_OK);
     bt_gguf_close(file);
-    EXPECT(t, "\n\n\n", false, bt_tokenizer_find(t, "\n\n\n", 3));
-    EXPECT(t, "    ", false, bt_tokenizer_find(t, "    ", 4));
-    const uint32_t turn = bt_tokenizer_find(t, "<start_of_turn>", 15);
+    EXPECT(t, "\n\n\n", false, bt_text_tokenizer_find(t, "\n\n\n", 3));
+    EXPECT(t, "    ", false, bt_text_tokenizer_find(t, "    ", 4));
+    const uint32_t turn = bt_text_tokenizer_find(t, "<start_of_turn>", 15);
     EXPECT(t, "<start_of_turn>", true, turn);
-    assert_true(bt_tokenizer_adds_bos(t));
+    assert_true(bt_text_tokenizer_adds_bos(t));
 
     const bt_chat_message messages[] = { { "user", "Hi", 2 } };
     const bt_chat_options o = { .add_generation_prompt = true };
     bt_chat_prompt p;
     bt_tokens ids;
-    bt_chat_prompt_init(&p);
-    bt_tokens_init(&ids);
-    assert_int_equal(bt_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
+    bt_text_chat_prompt_init(&p);
+    bt_text_tokens_init(&ids);
+    assert_int_equal(bt_text_chat_render(f, messages, 1, &o, &p, &err), BT_OK);
     assert_string_equal(bt_buf_text(&p.text), "<start_of_turn>user\nHi<end_of_turn>\n"
                                               "<start_of_turn>model\n");
-    assert_int_equal(bt_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err), BT_OK);
-    assert_int_equal(ids.ids[0], bt_tokenizer_bos(t));
+    assert_int_equal(bt_text_tokenizer_encode_spans(t, p.spans, p.n_spans, true, &ids, &err),
+                     BT_OK);
+    assert_int_equal(ids.ids[0], bt_text_tokenizer_bos(t));
     assert_int_equal(ids.ids[1], turn);
     assert_int_not_equal(ids.ids[2], turn);
-    bt_tokens_done(&ids);
-    bt_chat_prompt_done(&p);
-    bt_chat_format_destroy(f);
-    bt_tokenizer_destroy(t);
+    bt_text_tokens_done(&ids);
+    bt_text_chat_prompt_done(&p);
+    bt_text_chat_format_destroy(f);
+    bt_text_tokenizer_destroy(t);
 }
 
 int main(void)

@@ -14,7 +14,7 @@ static void longer_tokens_are_cut_first(void **state)
     bt_tokenizer *t = vocabulary_tokenizer(&v);
     EXPECT(t, "<a><a><b>x", true, a, ab, 'x');
     EXPECT(t, "<a>", false, '<', 'a', '>');
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -42,7 +42,7 @@ static bool marked(const uint8_t *user, size_t begin, size_t end)
 static void cut_one(const bt_vocab *v, uint32_t id, const char *text, const uint8_t *user, parts *p)
 {
     static parts out;
-    const bt_vocab_text t = bt_vocab_text_of(v, id);
+    const bt_vocab_text t = bt_text_vocab_text_of(v, id);
     out.n = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (!p->at[i].raw) {
@@ -52,7 +52,7 @@ static void cut_one(const bt_vocab *v, uint32_t id, const char *text, const uint
         size_t from = p->at[i].begin, end = p->at[i].end;
         for (size_t at = from; at + t.size <= end; at++) {
             if (memcmp(text + at, t.data, t.size) != 0 ||
-                (bt_vocab_is_special(v, id) && marked(user, at, at + t.size))) {
+                (bt_text_vocab_is_special(v, id) && marked(user, at, at + t.size))) {
                 continue;
             }
             if (at > from) {
@@ -81,8 +81,8 @@ static void cut_naively(const bt_vocab *v, const char *text, size_t size, const 
     }
     for (size_t length = v->text_max; length > 0; length--) {
         for (uint32_t id = 0; id < v->count; id++) {
-            if (bt_vocab_text_of(v, id).size == length &&
-                (bt_vocab_is_special(v, id) || v->types[id] == BT_TOKEN_USER_DEFINED)) {
+            if (bt_text_vocab_text_of(v, id).size == length &&
+                (bt_text_vocab_is_special(v, id) || v->types[id] == BT_TOKEN_USER_DEFINED)) {
                 cut_one(v, id, text, user, p);
             }
         }
@@ -114,7 +114,7 @@ static void compare(const bt_vocab *v, const bt_special *s, dice *d)
     bt_cuts got = { 0 };
     bt_error err = { 0 };
     cut_naively(v, text, size, user, &want);
-    assert_int_equal(bt_special_cut(s, text, size, users, n_users, &got, &err), BT_OK);
+    assert_int_equal(bt_text_special_cut(s, text, size, users, n_users, &got, &err), BT_OK);
     size_t k = 0;
     for (size_t i = 0; i < want.n; i++) {
         if (!want.at[i].raw) {
@@ -128,7 +128,7 @@ static void compare(const bt_vocab *v, const bt_special *s, dice *d)
         }
     }
     assert_int_equal(k, got.count);
-    bt_cuts_done(&got);
+    bt_text_cuts_done(&got);
 }
 
 static void cuts_are_those_of_searching_each_token_in_turn(void **state)
@@ -164,13 +164,13 @@ static void cuts_are_those_of_searching_each_token_in_turn(void **state)
         bt_vocab v = { 0 };
         bt_special *s;
         bt_error err = { 0 };
-        assert_int_equal(bt_vocab_load(opened, &v, &err), BT_OK);
-        assert_int_equal(bt_special_create(&v, &s, &err), BT_OK);
+        assert_int_equal(bt_text_vocab_load(opened, &v, &err), BT_OK);
+        assert_int_equal(bt_text_special_create(&v, &s, &err), BT_OK);
         for (int i = 0; i < 100; i++) {
             compare(&v, s, &d);
         }
-        bt_special_destroy(s);
-        bt_vocab_done(&v);
+        bt_text_special_destroy(s);
+        bt_text_vocab_done(&v);
         bt_gguf_close(opened);
         vocabulary_done(&file);
     }
@@ -196,10 +196,10 @@ static void many_tokens_cost_no_search_each(void **state)
         bt_buf_printf(&text, "<unused%d%s", i % 1800, i % 2 ? ">" : "");
     }
     bt_tokens ids;
-    bt_tokens_init(&ids);
+    bt_text_tokens_init(&ids);
     bt_error err = { 0 };
     const bt_encode_options o = { 0 };
-    assert_int_equal(bt_tokenizer_encode(t, text.data, text.size, &o, &ids, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, text.data, text.size, &o, &ids, &err), BT_OK);
     size_t cut = 0;
     for (size_t i = 0; i < ids.count; i++) {
         cut += ids.ids[i] >= 256;
@@ -209,9 +209,9 @@ static void many_tokens_cost_no_search_each(void **state)
         want += i % 1800 < 1700;
     }
     assert_int_equal(cut, want);
-    bt_tokens_done(&ids);
+    bt_text_tokens_done(&ids);
     bt_buf_done(&text);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(v);
     free(v);
 }

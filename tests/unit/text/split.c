@@ -7,11 +7,11 @@ static void expect_pieces(const char *pre, const char *text, size_t size, const 
 {
     bt_error err = { 0 };
     bt_splitter *s;
-    const bt_split_name *name = bt_split_name_find(pre, strlen(pre));
+    const bt_split_name *name = bt_text_split_name_find(pre, strlen(pre));
     assert_non_null(name);
-    assert_int_equal(bt_splitter_create(name->list, &s, &err), BT_OK);
+    assert_int_equal(bt_text_splitter_create(name->list, &s, &err), BT_OK);
     bt_split_pieces pieces = { 0 };
-    assert_int_equal(bt_splitter_run(s, text, size, &pieces, &err), BT_OK);
+    assert_int_equal(bt_text_splitter_run(s, text, size, &pieces, &err), BT_OK);
     char got[4096];
     size_t n = 0, begin = 0;
     for (size_t i = 0; i < pieces.count; i++) {
@@ -27,8 +27,8 @@ static void expect_pieces(const char *pre, const char *text, size_t size, const 
     if (strcmp(got, want) != 0) {
         fail_msg("%s\n  got  %s\n  want %s", pre, got, want);
     }
-    bt_split_pieces_done(&pieces);
-    bt_splitter_destroy(s);
+    bt_text_split_pieces_done(&pieces);
+    bt_text_splitter_destroy(s);
 }
 
 #define PIECES(pre, text, want) expect_pieces(pre, text, sizeof(text) - 1, want)
@@ -69,11 +69,11 @@ static void lists_differ_where_they_should(void **state)
 static void every_name_has_a_list(void **state)
 {
     (void)state;
-    assert_null(bt_split_name_find("nonsense", 8));
-    assert_null(bt_split_name_find("llama", 5));
-    for (size_t i = 0; i < bt_split_name_count; i++) {
-        const bt_split_name *n = &bt_split_names[i];
-        assert_ptr_equal(bt_split_name_find(n->name, strlen(n->name)), n);
+    assert_null(bt_text_split_name_find("nonsense", 8));
+    assert_null(bt_text_split_name_find("llama", 5));
+    for (size_t i = 0; i < bt_text_split_name_count; i++) {
+        const bt_split_name *n = &bt_text_split_names[i];
+        assert_ptr_equal(bt_text_split_name_find(n->name, strlen(n->name)), n);
         expect_pieces(n->name, "", 0, "");
         expect_pieces(n->name, "a", 1, "a");
         expect_pieces(n->name, "\n", 1, "\n");
@@ -103,10 +103,10 @@ static void pieces_tile_any_text(void **state)
                                         "_",
                                         "/"};
     dice d = { 7 };
-    for (size_t i = 0; i < bt_split_name_count; i++) {
+    for (size_t i = 0; i < bt_text_split_name_count; i++) {
         bt_error err = { 0 };
         bt_splitter *s;
-        assert_int_equal(bt_splitter_create(bt_split_names[i].list, &s, &err), BT_OK);
+        assert_int_equal(bt_text_splitter_create(bt_text_split_names[i].list, &s, &err), BT_OK);
         bt_split_pieces pieces = { 0 };
         for (int round = 0; round < 60; round++) {
             char text[256];
@@ -116,17 +116,17 @@ static void pieces_tile_any_text(void **state)
                 memcpy(text + size, part, strlen(part));
                 size += strlen(part);
             }
-            assert_int_equal(bt_splitter_run(s, text, size, &pieces, &err), BT_OK);
+            assert_int_equal(bt_text_splitter_run(s, text, size, &pieces, &err), BT_OK);
             size_t begin = 0;
             for (size_t k = 0; k < pieces.count; k++) {
                 assert_true(pieces.ends[k] > begin);
-                assert_true(bt_utf8_valid(text + begin, pieces.ends[k] - begin));
+                assert_true(bt_text_utf8_valid(text + begin, pieces.ends[k] - begin));
                 begin = pieces.ends[k];
             }
             assert_int_equal(begin, size);
         }
-        bt_split_pieces_done(&pieces);
-        bt_splitter_destroy(s);
+        bt_text_split_pieces_done(&pieces);
+        bt_text_splitter_destroy(s);
     }
 }
 
@@ -138,19 +138,19 @@ static void long_runs_take_no_quadratic_time(void **state)
     enum { N = 200000 };
     static char text[N + 3];
     static const char fills[] = { ' ', 'a', '\n', '!', '7', '\t' };
-    for (size_t i = 0; i < bt_split_name_count; i++) {
+    for (size_t i = 0; i < bt_text_split_name_count; i++) {
         bt_error err = { 0 };
         bt_splitter *s;
-        assert_int_equal(bt_splitter_create(bt_split_names[i].list, &s, &err), BT_OK);
+        assert_int_equal(bt_text_splitter_create(bt_text_split_names[i].list, &s, &err), BT_OK);
         for (size_t k = 0; k < sizeof fills; k++) {
             bt_split_pieces pieces = { 0 };
             memset(text, fills[k], N);
             memcpy(text + N, "\xe4\xb8\xad", 3);
-            assert_int_equal(bt_splitter_run(s, text, sizeof text, &pieces, &err), BT_OK);
+            assert_int_equal(bt_text_splitter_run(s, text, sizeof text, &pieces, &err), BT_OK);
             assert_int_equal(pieces.ends[pieces.count - 1], sizeof text);
-            bt_split_pieces_done(&pieces);
+            bt_text_split_pieces_done(&pieces);
         }
-        bt_splitter_destroy(s);
+        bt_text_splitter_destroy(s);
     }
 }
 

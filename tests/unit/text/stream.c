@@ -30,7 +30,7 @@ static void feed(const bt_stop *stops, size_t n_stops, const char *bytes, const 
         to->size += got;
         free(part);
         /* What was released is final text: whole characters, valid. */
-        assert_true(bt_utf8_valid(to->text, to->size));
+        assert_true(bt_text_utf8_valid(to->text, to->size));
     }
     char *part = malloc(room ? room : 1);
     const size_t got = bt_text_stream_end(s, part);
@@ -133,7 +133,7 @@ static void whole_text(const bt_stop *stops, size_t n_stops, const char *bytes, 
 {
     *to = (result){ .stop = -1 };
     for (size_t at = 0; at < size;) {
-        const bt_utf8_char c = bt_utf8_at(bytes + at, size - at);
+        const bt_utf8_char c = bt_text_utf8_at(bytes + at, size - at);
         const bool good = c.kind == BT_UTF8_GOOD;
         memcpy(to->text + to->size, good ? bytes + at : BT_UTF8_REPLACEMENT, good ? c.size : 3);
         to->size += good ? c.size : 3;
@@ -197,7 +197,7 @@ static size_t random_bytes(dice *d, char *to, uint32_t n_atoms, bool valid)
     size_t size = 0;
     for (uint32_t n = roll(d, n_atoms); n > 0; n--) {
         const char *atom = atoms[roll(d, BT_LEN(atoms))];
-        if (!valid || bt_utf8_valid(atom, strlen(atom))) {
+        if (!valid || bt_text_utf8_valid(atom, strlen(atom))) {
             memcpy(to + size, atom, strlen(atom));
             size += strlen(atom);
         }

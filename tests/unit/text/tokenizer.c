@@ -36,13 +36,13 @@ static void text_becomes_tokens_and_text_again(void **state)
     const uint32_t ids[] = { n.hello, n.sp_w, n.end, n.user };
     bt_buf text;
     bt_buf_init(&text, BT_MEM_test, 1024);
-    bt_tokenizer_decode(t, ids, BT_LEN(ids), false, &text);
+    bt_text_tokenizer_decode(t, ids, BT_LEN(ids), false, &text);
     assert_string_equal(bt_buf_text(&text), "hello w<tab>");
     bt_buf_clear(&text);
-    bt_tokenizer_decode(t, ids, BT_LEN(ids), true, &text);
+    bt_text_tokenizer_decode(t, ids, BT_LEN(ids), true, &text);
     assert_string_equal(bt_buf_text(&text), "hello w<|im_end|><tab>");
     bt_buf_done(&text);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -62,7 +62,7 @@ static void ranks_decide_and_then_the_left(void **state)
     EXPECT(t, "aaa", false, aa, 'a');
     EXPECT(t, "aaaa", false, aa, aa);
     EXPECT(t, "aaab", false, aa, ab);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -73,17 +73,17 @@ static void special_tokens_are_only_parsed_when_asked(void **state)
     named n;
     bt_tokenizer *t = small_bpe(&v, "gpt-2", &n);
     /* Stored as normal, but its text ends generations: so it is a control token. */
-    assert_true(bt_tokenizer_is_special(t, n.end));
-    assert_true(bt_tokenizer_is_eog(t, n.end));
-    assert_true(bt_tokenizer_is_special(t, n.unk));
-    assert_false(bt_tokenizer_is_special(t, n.user));
+    assert_true(bt_text_tokenizer_is_special(t, n.end));
+    assert_true(bt_text_tokenizer_is_eog(t, n.end));
+    assert_true(bt_text_tokenizer_is_special(t, n.unk));
+    assert_false(bt_text_tokenizer_is_special(t, n.user));
     EXPECT(t, "w<|im_end|>", true, 'w', n.end);
     EXPECT(t, "w<|im_end|>", false, 'w', '<', '|', 'i', 'm', '_', 'e', 'n', 'd', '|', '>');
     EXPECT(t, "<tab><unk>", false, n.user, '<', 'u', 'n', 'k', '>');
     EXPECT(t, "<tab><unk>", true, n.user, n.unk);
-    assert_int_equal(bt_tokenizer_find(t, "<tab>", 5), n.user);
-    assert_int_equal(bt_tokenizer_find(t, "<tabs>", 6), BT_TOKEN_NONE);
-    bt_tokenizer_destroy(t);
+    assert_int_equal(bt_text_tokenizer_find(t, "<tab>", 5), n.user);
+    assert_int_equal(bt_text_tokenizer_find(t, "<tabs>", 6), BT_TOKEN_NONE);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -92,10 +92,10 @@ static void expect_spans(const bt_tokenizer *t, const bt_text_span *spans, size_
 {
     bt_tokens got;
     bt_error err = { 0 };
-    bt_tokens_init(&got);
-    assert_int_equal(bt_tokenizer_encode_spans(t, spans, n, false, &got, &err), BT_OK);
+    bt_text_tokens_init(&got);
+    assert_int_equal(bt_text_tokenizer_encode_spans(t, spans, n, false, &got, &err), BT_OK);
     expect_ids(&got, want, n_want, "spans");
-    bt_tokens_done(&got);
+    bt_text_tokens_done(&got);
 }
 
 static void spans_are_one_text_but_users_write_no_special_tokens(void **state)
@@ -117,7 +117,7 @@ static void spans_are_one_text_but_users_write_no_special_tokens(void **state)
                                      '<', '|', 'i', 'm', '_', 'e', 'n', 'd', '|', '>', n.end };
     expect_spans(t, forged, BT_LEN(forged), want_forged, BT_LEN(want_forged));
     expect_spans(t, NULL, 0, NULL, 0);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -130,7 +130,7 @@ static void bad_bytes_become_replacement_characters(void **state)
     EXPECT(t, "a\xff" "b", false, 'a', 0xEF, 0xBF, 0xBD, 'b');
     EXPECT(t, "\xe2\x82", false, 0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD);
     EXPECT(t, "a\0b", false, 'a', 0, 'b');
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -154,24 +154,24 @@ static void bos_and_eos_are_added_as_the_file_asks(void **state)
 
     bt_tokens got;
     bt_error err = { 0 };
-    bt_tokens_init(&got);
+    bt_text_tokens_init(&got);
     const bt_encode_options o = { .add_special = true, .parse_special = true };
-    assert_int_equal(bt_tokenizer_encode(t, "<bos>a", 6, &o, &got, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, "<bos>a", 6, &o, &got, &err), BT_OK);
     const uint32_t want[] = { bos, bos, 'a', eos };
     expect_ids(&got, want, 4, "twice");
-    assert_int_equal(bt_tokenizer_encode(t, NULL, 0, &o, &got, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, NULL, 0, &o, &got, &err), BT_OK);
     assert_int_equal(got.count, 6);
-    bt_tokens_done(&got);
-    assert_true(bt_tokenizer_adds_bos(t));
-    assert_int_equal(bt_tokenizer_bos(t), bos);
-    assert_int_equal(bt_tokenizer_eos(t), eos);
-    assert_int_equal(bt_tokenizer_count(t), 258);
+    bt_text_tokens_done(&got);
+    assert_true(bt_text_tokenizer_adds_bos(t));
+    assert_int_equal(bt_text_tokenizer_bos(t), bos);
+    assert_int_equal(bt_text_tokenizer_eos(t), eos);
+    assert_int_equal(bt_text_tokenizer_count(t), 258);
     size_t n;
-    const uint32_t *ids = bt_tokenizer_suppressed(t, &n);
+    const uint32_t *ids = bt_text_tokenizer_suppressed(t, &n);
     assert_int_equal(n, 2);
     assert_int_equal(ids[0], 3);
     assert_int_equal(ids[1], 5);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -217,7 +217,7 @@ static void spm_merges_by_score(void **state)
     /* "_h" is the best pair, so "he" never forms; then "ll", "llo"; "_h" + "e" is no token. */
     EXPECT(t, "hello", false, WORDS + 1, WORDS + 6, WORDS + 3);
     expect_encoding(t, "", 0, false, NULL, 0);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -233,18 +233,18 @@ static void spm_keeps_unknown_bytes(void **state)
     EXPECT(t, "o\xe2\x96", false, WORDS + 8, BYTES + 0xE2, BYTES + 0x96);
     EXPECT(t, "  h", false, WORDS + 0, WORDS + 1);
     size_t size;
-    assert_memory_equal(bt_tokenizer_piece(t, BYTES + 0xFF, false, &size), "\xff", 1);
+    assert_memory_equal(bt_text_tokenizer_piece(t, BYTES + 0xFF, false, &size), "\xff", 1);
     assert_int_equal(size, 1);
-    assert_memory_equal(bt_tokenizer_piece(t, WORDS + 4, false, &size), " hello", 6);
+    assert_memory_equal(bt_text_tokenizer_piece(t, WORDS + 4, false, &size), " hello", 6);
     assert_int_equal(size, 6);
-    bt_tokenizer_piece(t, 1, false, &size);
+    bt_text_tokenizer_piece(t, 1, false, &size);
     assert_int_equal(size, 0);
-    bt_tokenizer_piece(t, WORDS + 12, true, &size);
+    bt_text_tokenizer_piece(t, WORDS + 12, true, &size);
     assert_int_equal(size, 0);
-    bt_tokenizer_piece(t, 999999, true, &size);
+    bt_text_tokenizer_piece(t, 999999, true, &size);
     assert_int_equal(size, 0);
-    assert_int_equal(bt_tokenizer_piece_max(t), 6);
-    bt_tokenizer_destroy(t);
+    assert_int_equal(bt_text_tokenizer_piece_max(t), 6);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -259,15 +259,16 @@ static void the_space_of_spm_goes_as_it_came(void **state)
         bt_tokens ids;
         bt_buf text;
         bt_error err = { 0 };
-        bt_tokens_init(&ids);
+        bt_text_tokens_init(&ids);
         bt_buf_init(&text, BT_MEM_test, 1024);
-        assert_int_equal(bt_tokenizer_encode(t, texts[i], strlen(texts[i]), &o, &ids, &err), BT_OK);
-        bt_tokenizer_decode(t, ids.ids, ids.count, false, &text);
+        assert_int_equal(bt_text_tokenizer_encode(t, texts[i], strlen(texts[i]), &o, &ids, &err),
+                         BT_OK);
+        bt_text_tokenizer_decode(t, ids.ids, ids.count, false, &text);
         assert_string_equal(bt_buf_text(&text), texts[i]);
         bt_buf_done(&text);
-        bt_tokens_done(&ids);
+        bt_text_tokens_done(&ids);
     }
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -281,7 +282,7 @@ static void merge_naively(const vocabulary *v, const char *piece, size_t size, b
     static symbol s[600];
     size_t n = 0;
     for (size_t i = 0; i < size; i++) {
-        s[n].size = bt_utf8_put(bt_vocab_code_of_byte((uint8_t)piece[i]), s[n].text);
+        s[n].size = bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)piece[i]), s[n].text);
         n++;
     }
     for (;;) {
@@ -311,7 +312,7 @@ static void merge_naively(const vocabulary *v, const char *piece, size_t size, b
         for (uint32_t id = 0; id < v->n; id++) {
             if (v->texts[id].size == s[i].size &&
                 memcmp(v->texts[id].data, s[i].text, s[i].size) == 0) {
-                assert_int_equal(bt_tokens_push(to, id), BT_OK);
+                assert_int_equal(bt_text_tokens_push(to, id), BT_OK);
             }
         }
     }
@@ -322,15 +323,16 @@ static void encode_naively(const vocabulary *v, const char *text, size_t size, b
     bt_error err = { 0 };
     bt_splitter *s;
     bt_split_pieces pieces = { 0 };
-    assert_int_equal(bt_splitter_create(bt_split_name_find("gpt-2", 5)->list, &s, &err), BT_OK);
-    assert_int_equal(bt_splitter_run(s, text, size, &pieces, &err), BT_OK);
+    assert_int_equal(bt_text_splitter_create(bt_text_split_name_find("gpt-2", 5)->list, &s, &err),
+                     BT_OK);
+    assert_int_equal(bt_text_splitter_run(s, text, size, &pieces, &err), BT_OK);
     size_t begin = 0;
     for (size_t i = 0; i < pieces.count; i++) {
         merge_naively(v, text + begin, pieces.ends[i] - begin, to);
         begin = pieces.ends[i];
     }
-    bt_split_pieces_done(&pieces);
-    bt_splitter_destroy(s);
+    bt_text_split_pieces_done(&pieces);
+    bt_text_splitter_destroy(s);
 }
 
 static void random_merges(vocabulary *v, dice *d, char store[][16])
@@ -375,12 +377,12 @@ static void merging_is_that_of_the_simple_rule(void **state)
                 text[k] = "abc "[roll(&d, i % 3 ? 4 : 2)];
             }
             bt_tokens want;
-            bt_tokens_init(&want);
+            bt_text_tokens_init(&want);
             encode_naively(&v, text, size, &want);
             expect_encoding(t, text, size, false, want.ids, want.count);
-            bt_tokens_done(&want);
+            bt_text_tokens_done(&want);
         }
-        bt_tokenizer_destroy(t);
+        bt_text_tokenizer_destroy(t);
         vocabulary_done(&v);
     }
 }
@@ -402,16 +404,16 @@ static void a_million_letters_are_no_burden(void **state)
     memset(text, 'a', N);
     bt_tokens ids;
     bt_error err = { 0 };
-    bt_tokens_init(&ids);
+    bt_text_tokens_init(&ids);
     const bt_encode_options o = { 0 };
-    assert_int_equal(bt_tokenizer_encode(t, text, N, &o, &ids, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, text, N, &o, &ids, &err), BT_OK);
     assert_int_equal(ids.count, N / 16);
     for (size_t i = 0; i < ids.count; i++) {
         assert_int_equal(ids.ids[i], a16);
     }
-    bt_tokens_done(&ids);
+    bt_text_tokens_done(&ids);
     free(text);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -433,7 +435,7 @@ static void what_has_no_token_falls_apart_into_bytes(void **state)
     vocabulary_keys(&v, "gpt2", "gpt-2");
     bt_tokenizer *t = vocabulary_tokenizer(&v);
     EXPECT(t, "abbxa", false, a, b, b, a);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -524,13 +526,13 @@ static void strange_vocabularies_still_work(void **state)
     vocabulary_keys(&v, "gpt2", NULL);
     bt_gguf_writer_put_integer(&v.w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 4000000000u);
     bt_tokenizer *t = vocabulary_tokenizer(&v);
-    assert_int_equal(bt_tokenizer_bos(t), 11);
-    assert_int_equal(bt_tokenizer_find(t, "[EMPTY_256]", 11), 256);
+    assert_int_equal(bt_text_tokenizer_bos(t), 11);
+    assert_int_equal(bt_text_tokenizer_find(t, "[EMPTY_256]", 11), 256);
     EXPECT(t, "twice", false, last);
     size_t size;
-    bt_tokenizer_piece(t, odd, true, &size);
+    bt_text_tokenizer_piece(t, odd, true, &size);
     assert_int_equal(size, 0);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 
@@ -542,17 +544,17 @@ static void the_digest_tells_vocabularies_apart(void **state)
     vocabulary v;
     named n;
     bt_tokenizer *t = small_bpe(&v, "gpt-2", &n);
-    const bt_digest first = bt_tokenizer_digest(t);
-    bt_tokenizer_destroy(t);
+    const bt_digest first = bt_text_tokenizer_digest(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
     t = small_bpe(&v, "gpt-2", &n);
-    const bt_digest again = bt_tokenizer_digest(t);
-    bt_tokenizer_destroy(t);
+    const bt_digest again = bt_text_tokenizer_digest(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
     assert_true(bt_digest_equal(&first, &again));
     t = small_bpe(&v, "qwen2", &n);
-    const bt_digest other = bt_tokenizer_digest(t);
-    bt_tokenizer_destroy(t);
+    const bt_digest other = bt_text_tokenizer_digest(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
     assert_false(bt_digest_equal(&first, &other));
 }
@@ -564,7 +566,7 @@ static bt_status encode_once(const bt_tokenizer *t, bt_tokens *ids)
     bt_error err = { 0 };
     const bt_text_span spans[] = {{"<|im_end|>hello hello w\n\n", 25, false},
                                   {"<tab>\xff who wins, the one of the longer breath?", 46, true}};
-    return bt_tokenizer_encode_spans(t, spans, 2, true, ids, &err);
+    return bt_text_tokenizer_encode_spans(t, spans, 2, true, ids, &err);
 }
 
 /* Every allocation fails once: a clear status, nothing lost, nothing half done. */
@@ -575,8 +577,8 @@ static void every_failing_allocation_is_survived(void **state)
     named n;
     bt_tokenizer *t = small_bpe(&v, "llama-bpe", &n);
     bt_tokens ids;
-    bt_tokens_init(&ids);
-    assert_int_equal(bt_tokens_push(&ids, 7), BT_OK);
+    bt_text_tokens_init(&ids);
+    assert_int_equal(bt_text_tokens_push(&ids, 7), BT_OK);
     uint64_t at = 1;
     for (; at < 1000; at++) {
         bt_memory_fail_after(at);
@@ -589,17 +591,17 @@ static void every_failing_allocation_is_survived(void **state)
         assert_int_equal(ids.count, 1);
     }
     assert_true(at > 5 && at < 1000);
-    bt_tokens_done(&ids);
+    bt_text_tokens_done(&ids);
 
     bt_gguf *file = vocabulary_open(&v);
     for (at = 1; at < 1000; at++) {
         bt_tokenizer *made = NULL;
         bt_error err = { 0 };
         bt_memory_fail_after(at);
-        const bt_status status = bt_tokenizer_create(file, &made, &err);
+        const bt_status status = bt_text_tokenizer_create(file, &made, &err);
         bt_memory_fail_after(0);
         if (status == BT_OK) {
-            bt_tokenizer_destroy(made);
+            bt_text_tokenizer_destroy(made);
             break;
         }
         assert_int_equal(status, BT_E_NOMEM);
@@ -608,7 +610,7 @@ static void every_failing_allocation_is_survived(void **state)
     }
     assert_true(at > 10 && at < 1000);
     bt_gguf_close(file);
-    bt_tokenizer_destroy(t);
+    bt_text_tokenizer_destroy(t);
     vocabulary_done(&v);
 }
 

@@ -3,7 +3,7 @@
 static void a_character_is_decoded(void **state)
 {
     (void)state;
-    const bt_utf8_char c = bt_utf8_at("\xe2\x82\xac!", 4);
+    const bt_utf8_char c = bt_text_utf8_at("\xe2\x82\xac!", 4);
     assert_int_equal(c.kind, BT_UTF8_GOOD);
     assert_int_equal(c.size, 3);
     assert_int_equal(c.code, 0x20AC);
@@ -14,8 +14,8 @@ static void every_scalar_value_comes_back(void **state)
     (void)state;
     for (uint32_t code = 0; code < BT_UNICODE_COUNT; code++) {
         char text[BT_UTF8_MAX];
-        const size_t size = bt_utf8_put(code, text);
-        const bt_utf8_char c = bt_utf8_at(text, size);
+        const size_t size = bt_text_utf8_put(code, text);
+        const bt_utf8_char c = bt_text_utf8_at(text, size);
         if (code >= 0xD800 && code < 0xE000) {
             assert_int_equal(c.kind, BT_UTF8_BAD);
             assert_int_equal(c.size, 1);
@@ -25,7 +25,7 @@ static void every_scalar_value_comes_back(void **state)
         assert_int_equal(c.size, size);
         assert_int_equal(c.code, code);
         for (size_t left = 1; left < size; left++) {
-            const bt_utf8_char part = bt_utf8_at(text, left);
+            const bt_utf8_char part = bt_text_utf8_at(text, left);
             assert_int_equal(part.kind, BT_UTF8_SHORT);
             assert_int_equal(part.size, left);
         }
@@ -43,20 +43,20 @@ static void bad_bytes_come_in_maximal_subparts(void **state)
         { "\xE2\x41", 2, 1 }, { "\xF5\x80\x80\x80", 4, 1 },
     };
     for (size_t i = 0; i < BT_LEN(cases); i++) {
-        const bt_utf8_char c = bt_utf8_at(cases[i].text, cases[i].size);
+        const bt_utf8_char c = bt_text_utf8_at(cases[i].text, cases[i].size);
         assert_int_equal(c.kind, BT_UTF8_BAD);
         assert_int_equal(c.size, cases[i].subpart);
-        assert_false(bt_utf8_valid(cases[i].text, cases[i].size));
+        assert_false(bt_text_utf8_valid(cases[i].text, cases[i].size));
     }
-    assert_true(bt_utf8_valid("", 0));
-    assert_true(bt_utf8_valid("a\0b", 3));
+    assert_true(bt_text_utf8_valid("", 0));
+    assert_true(bt_text_utf8_valid("a\0b", 3));
 }
 
 static int kind_of(uint32_t code)
 {
     int kind = -1;
-    for (size_t i = 0; i < bt_unicode_run_count && bt_unicode_runs[i] >> 4 <= code; i++) {
-        kind = (int)(bt_unicode_runs[i] & 15);
+    for (size_t i = 0; i < bt_text_unicode_run_count && bt_text_unicode_runs[i] >> 4 <= code; i++) {
+        kind = (int)(bt_text_unicode_runs[i] & 15);
     }
     return kind;
 }
@@ -84,10 +84,10 @@ static void the_table_is_that_of_unicode_15_1(void **state)
                      kind_of(cases[i].code), cases[i].kind);
         }
     }
-    assert_int_equal(bt_unicode_runs[0] >> 4, 0);
-    for (size_t i = 1; i < bt_unicode_run_count; i++) {
-        assert_true(bt_unicode_runs[i] >> 4 > bt_unicode_runs[i - 1] >> 4);
-        assert_true((bt_unicode_runs[i] & 15) < BT_UNICODE_KINDS);
+    assert_int_equal(bt_text_unicode_runs[0] >> 4, 0);
+    for (size_t i = 1; i < bt_text_unicode_run_count; i++) {
+        assert_true(bt_text_unicode_runs[i] >> 4 > bt_text_unicode_runs[i - 1] >> 4);
+        assert_true((bt_text_unicode_runs[i] & 15) < BT_UNICODE_KINDS);
     }
 }
 
@@ -95,11 +95,11 @@ static void error_sentences_can_be_printed(void **state)
 {
     (void)state;
     char shown[8];
-    bt_utf8_show("a\n\xff" "b\x7f", 5, shown, sizeof shown);
+    bt_text_utf8_show("a\n\xff" "b\x7f", 5, shown, sizeof shown);
     assert_string_equal(shown, "a\?\?b\?");
-    bt_utf8_show("12345\xe2\x82\xac", 8, shown, sizeof shown);
+    bt_text_utf8_show("12345\xe2\x82\xac", 8, shown, sizeof shown);
     assert_string_equal(shown, "12345");
-    bt_utf8_show("1234\xe2\x82\xac" "5", 8, shown, sizeof shown);
+    bt_text_utf8_show("1234\xe2\x82\xac" "5", 8, shown, sizeof shown);
     assert_string_equal(shown, "1234\xe2\x82\xac");
 }
 

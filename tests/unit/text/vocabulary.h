@@ -71,7 +71,7 @@ static inline void vocabulary_bytes(vocabulary *v)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         char text[BT_UTF8_MAX];
-        vocabulary_add(v, text, bt_utf8_put(bt_vocab_code_of_byte((uint8_t)byte), text),
+        vocabulary_add(v, text, bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)byte), text),
                        BT_TOKEN_NORMAL, 0);
     }
 }
@@ -129,7 +129,7 @@ static inline bt_gguf *vocabulary_open(vocabulary *v)
 static inline bt_status vocabulary_load(vocabulary *v, bt_tokenizer **ret, bt_error *err)
 {
     bt_gguf *file = vocabulary_open(v);
-    const bt_status status = bt_tokenizer_create(file, ret, err);
+    const bt_status status = bt_text_tokenizer_create(file, ret, err);
     bt_gguf_close(file);
     return status;
 }
@@ -179,11 +179,11 @@ static inline void expect_encoding(const bt_tokenizer *t, const char *text, size
 {
     bt_error err = { 0 };
     bt_tokens got;
-    bt_tokens_init(&got);
+    bt_text_tokens_init(&got);
     const bt_encode_options o = { .parse_special = parse };
-    assert_int_equal(bt_tokenizer_encode(t, text, size, &o, &got, &err), BT_OK);
+    assert_int_equal(bt_text_tokenizer_encode(t, text, size, &o, &got, &err), BT_OK);
     expect_ids(&got, want, n, text);
-    bt_tokens_done(&got);
+    bt_text_tokens_done(&got);
 }
 
 /* ---- random things ---- */
