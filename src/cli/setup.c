@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "device/throttle.h"
 #include "handoff/prefill.h"
 
 #define AT(field) offsetof(bt_setup_options, field)
@@ -109,6 +110,11 @@ static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_er
             bt_device_close(device);
             return false;
         }
+    }
+    if (o->rows_per_second > 0 &&
+        bt_device_throttle_open(device, (double)o->rows_per_second, &device, err) != BT_OK) {
+        bt_device_close(device);
+        return false;
     }
     *ret_device = device;
     return true;

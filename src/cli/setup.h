@@ -21,6 +21,7 @@ typedef struct {
     bool        no_repack;
     const char *trace;             /* --trace-ops FILE */
     bool        check;             /* --check-ops: compare every op with the reference tier */
+    float       rows_per_second;   /* no faster than this; 0: no limit */
     bool        verbose;           /* -v */
 } bt_setup_options;
 

@@ -29,7 +29,6 @@ typedef struct {
     uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, drain_ms;
     uint32_t    snapshot_every;
     uint64_t    link_buffer, snapshot_bytes;
-    float       rate;
     const char *type_k, *type_v, *trace_file;
     bool        share_cache, insecure;
 } options;
@@ -80,7 +79,7 @@ static const bt_option table[] = {
     { "Prefill", "--trace-handoff", "FILE", "TRACE_HANDOFF", BT_OPT_TEXT, AT(trace_file),
       "a timeline of every prompt, for chrome://tracing or ui.perfetto.dev; the file begins anew",
       false },
-    { "Prefill", "--prefill-rate", "N", "PREFILL_RATE", BT_OPT_F32, AT(rate),
+    { "Prefill", "--prefill-rate", "N", "PREFILL_RATE", BT_OPT_F32, AT(setup.rows_per_second),
       "compute at most N tokens a second: to try out links (default: no limit)", false, 0, 1e9 },
     { "Prefill", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
       "socket buffers (default: the kernel's tuning)", false, 0,
@@ -179,7 +178,6 @@ static bool open_all(state *s)
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
         .share_cache = o->share_cache,
-        .tokens_per_second = (double)o->rate,
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,

@@ -9,15 +9,14 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "device/device.h"
+#include "device/wrapper.h"
 
 enum { VALUES_SHOWN = 4 };
 
 typedef struct { uint64_t count, ns; } total;
 
 typedef struct {
-    bt_device    base;               /* first: bt_device * is cast to this */
-    bt_device   *inner;
+    bt_device_wrapper wrapper;       /* first: bt_device * is cast to this */
     FILE        *file;               /* NULL: totals only */
     bt_digester *digester;           /* NULL: no values */
     uint64_t     n_steps;
@@ -42,7 +41,7 @@ static void put_rows(trace_device *d, bt_rows y, uint32_t n_rows)
     if (y.slot == 0 || n_rows == 0) {
         return;
     }
-    const float *rows = d->inner->ops->read_rows(d->inner, y, &stride);
+    const float *rows = d->wrapper.inner->ops->read_rows(d->wrapper.inner, y, &stride);
     char text[BT_DIGEST_TEXT_MAX];
     bt_digester_reset(d->digester);
     for (uint32_t r = 0; r < n_rows; r++) {
@@ -86,8 +85,8 @@ static bt_status run(bt_device *base, const bt_tape *t, const bt_step *s, uint32
     }
     for (uint32_t i = op_first; i < op_last; i++) {
         const uint64_t begin = bt_clock_ns();
-        BT_TRY(d->inner->ops->run(d->inner, t, s, i, i + 1, err));
-        BT_TRY(d->inner->ops->wait(d->inner, err));
+        BT_TRY(d->wrapper.inner->ops->run(d->wrapper.inner, t, s, i, i + 1, err));
+        BT_TRY(d->wrapper.inner->ops->wait(d->wrapper.inner, err));
         const uint64_t ns = bt_clock_ns() - begin;
         total *sum = &d->totals[bt_ops_tape_op(t, i)->kind];
         sum->count++;
@@ -124,72 +123,15 @@ static void close_device(bt_device *base)
         bt_log(BT_LOG_WARN, "trace: the file of op times is not complete");
     }
     bt_digester_destroy(d->digester);
-    bt_device_close(d->inner);
+    bt_device_close(d->wrapper.inner);
     bt_free(d);
 }
 
-/* ---- the rest goes through ---- */
-
-static bt_status buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err)
-{
-    return trace(d)->inner->ops->buffer_alloc(trace(d)->inner, size_bytes, ret, err);
-}
-
-static void buffer_free(bt_device *d, bt_buffer b)
-{
-    trace(d)->inner->ops->buffer_free(trace(d)->inner, b);
-}
-
-static void *buffer_map(bt_device *d, bt_buffer b)
-{
-    return trace(d)->inner->ops->buffer_map(trace(d)->inner, b);
-}
-
-static bt_status weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret, bt_error *err)
-{
-    return trace(d)->inner->ops->weight_load(trace(d)->inner, s, ret, err);
-}
-
-static bt_status weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret)
-{
-    const trace_device *self = (const trace_device *)(const void *)d;
-    return self->inner->ops->weight_shape(self->inner, w, ret);
-}
-
-static bt_status prepare(bt_device *d, const bt_tape *t, uint32_t n_rows, uint32_t n_logit_rows,
-                         bt_error *err)
-{
-    return trace(d)->inner->ops->prepare(trace(d)->inner, t, n_rows, n_logit_rows, err);
-}
-
-static bt_status wait_done(bt_device *d, bt_error *err)
-{
-    return trace(d)->inner->ops->wait(trace(d)->inner, err);
-}
-
-static const float *read_rows(bt_device *d, bt_rows rows, uint64_t *ret_stride)
-{
-    return trace(d)->inner->ops->read_rows(trace(d)->inner, rows, ret_stride);
-}
-
-static void write_rows(bt_device *d, bt_rows rows, uint32_t n, const float *from, uint64_t stride)
-{
-    trace(d)->inner->ops->write_rows(trace(d)->inner, rows, n, from, stride);
-}
-
 static const bt_device_ops ops = {
+    BT_DEVICE_WRAPPER_OPS,
     .name = "trace",
     .close = close_device,
-    .buffer_alloc = buffer_alloc,
-    .buffer_free = buffer_free,
-    .buffer_map = buffer_map,
-    .weight_load = weight_load,
-    .weight_shape = weight_shape,
-    .prepare = prepare,
     .run = run,
-    .wait = wait_done,
-    .read_rows = read_rows,
-    .write_rows = write_rows,
 };
 
 bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *o,
@@ -209,8 +151,7 @@ bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *
                            strerror(errno));
         }
     }
-    d->base.ops = &ops;
-    d->inner = inner;
-    *ret_device = &d->base;
+    d->wrapper = (bt_device_wrapper){ { &ops }, inner };
+    *ret_device = &d->wrapper.base;
     return BT_OK;
 }

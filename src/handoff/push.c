@@ -142,30 +142,10 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uin
     }
 }
 
-/* A slower machine: waits until this layer is due. Who was late may catch up, so that on the whole
- * the rate holds; but not for time in which there was no prompt. */
-static void hold_back(bt_handoff_push *u, uint32_t n)
-{
-    bt_worker *w = u->guest->worker;
-    const double now = bt_clock_ms();
-    if (!u->paced && w->paced_ms < now) {
-        w->paced_ms = now;
-    }
-    u->paced = true;
-    w->paced_ms += n * w->token_ms / w->layout->n_layers;
-    const double ms = w->paced_ms - now;
-    if (ms > 0) {
-        bt_clock_sleep_ns((uint64_t)(ms * 1e6));
-    }
-}
-
 static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_t n)
 {
     bt_handoff_push *u = context;
     bt_handoff_guest *g = u->guest;
-    if (g->worker->token_ms > 0) {
-        hold_back(u, n);
-    }
     note_pace(u, layer, position, n);
     const uint32_t end = u->asked.position_end;
     const uint32_t after = n < end && position < end - n ? position + n : end;

@@ -173,7 +173,6 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     w->n_peers = w->n_peers < BT_WORKER_PEERS_MAX ? w->n_peers : BT_WORKER_PEERS_MAX;
     const uint64_t streams = (uint64_t)w->n_prefill + e->queue_max;
     w->n_streams = streams < BT_STREAMS_PER_PEER_MAX ? (uint32_t)streams : BT_STREAMS_PER_PEER_MAX;
-    w->token_ms = o->tokens_per_second > 0 ? 1000 / o->tokens_per_second : 0;
     w->n_ctx = e->n_ctx;
     w->share_cache = o->share_cache;
     w->n_vocab = bt_model_config_of(e->model)->n_vocab;

@@ -24,9 +24,6 @@ typedef struct {
     uint32_t        n_peers;           /* servers at once; 0: 16 */
     bool            share_cache;       /* servers find each other's prompts in the prefix cache */
     const char     *trace_file;        /* a timeline of all prompts (handoff/trace.h); NULL: none */
-    double          tokens_per_second; /* no faster than this; 0: no limit. For tests and
-                                          comparisons: with it the ratio of computing and link is
-                                          what one wants, on a machine with much else to do too */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_worker_options;

@@ -64,7 +64,6 @@ struct bt_handoff_push {
     double            submit_ms;
     uint64_t          lane;            /* of the trace; the next one is its too */
     double            step_begun_ms;   /* engine's thread: a step's first layer was done */
-    bool              paced;           /* engine's thread: the rate has counted some of it */
 
     /* guest->lock */
     bt_request *request;               /* NULL until all tokens are there */
@@ -139,8 +138,6 @@ struct bt_worker {
 
     pthread_mutex_t     lock;          /* guards the rest */
     bt_handoff_guest   *guests;
-    double              token_ms;      /* no faster than this; 0: no limit */
-    double              paced_ms;      /* engine's thread: when the last layer was due */
     double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
     double              warned_ms;     /* the last line about somebody who is no server */
     uint64_t            n_unsaid;      /* that were not worth another one since */

@@ -25,12 +25,10 @@ typedef struct {
     bt_prefill *prefill;
 } server_side;
 
-static worker_side open_worker_at_rate(const char *listen, uint32_t chunk, uint8_t weights,
-                                       double tokens_per_second)
+static worker_side open_worker(const char *listen, uint32_t chunk, uint8_t weights)
 {
     worker_side w = { .engine = fake_engine_new(true, chunk, weights) };
-    const bt_worker_options o = { .listen = listen, .numerics = "ref",
-                                  .tokens_per_second = tokens_per_second };
+    const bt_worker_options o = { .listen = listen, .numerics = "ref" };
     bt_error err = { 0 };
     /* The port of a worker that has just gone may need a moment. */
     for (int i = 0; i < 50; i++) {
@@ -41,11 +39,6 @@ static worker_side open_worker_at_rate(const char *listen, uint32_t chunk, uint8
     }
     fail_msg("worker: %s", err.text);
     return w;
-}
-
-static worker_side open_worker(const char *listen, uint32_t chunk, uint8_t weights)
-{
-    return open_worker_at_rate(listen, chunk, weights, 0);
 }
 
 static void close_worker(worker_side *w)
@@ -164,29 +157,6 @@ static void rows_arrive_as_they_were_computed(void **state)
     assert_int_equal(r.bytes, 99 * (24 + 16 + 32 + 20 + 48 + 28) * 2);
     assert_false(r.fallback);
     assert_true(r.reason[0] != 0);
-    close_server(&s);
-    close_worker(&w);
-}
-
-/* At most N tokens a second, also of a prompt that comes after idling, whether the worker has some
- * of it in its cache or not. */
-static void a_rate_holds_from_the_first_step_on(void **state)
-{
-    (void)state;
-    static const uint32_t cached[] = { 0, 40, 0, 60 };
-    worker_side w = open_worker_at_rate("127.0.0.1:0", 512, 1, 1000);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
-    double share = 0;                  /* of the layers that tell: the fake's others do not */
-    wait_state(&s, 0, BT_PREFILL_READY);
-    for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
-        share += (w.engine->layers[l].k_dim > 0) / (double)FAKE_LAYERS;
-    }
-    for (uint32_t i = 0; i < BT_LEN(cached); i++) {
-        atomic_store(&w.engine->n_cached, cached[i]);
-        const bt_prefill_report r = expect_remote(&s, 161, 0, 7 + i);
-        assert_true(r.compute_ms >= (160 - cached[i]) * share * 0.99);
-        bt_clock_sleep_ms(250);
-    }
     close_server(&s);
     close_worker(&w);
 }
@@ -844,7 +814,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_arrive_as_they_were_computed),
-        cmocka_unit_test(a_rate_holds_from_the_first_step_on),
         cmocka_unit_test(every_length_chunk_prefix_and_window),
         cmocka_unit_test(server_starts_without_worker_and_uses_it_later),
         cmocka_unit_test(another_model_is_refused_by_field),
