@@ -29,7 +29,9 @@ ROOMS = {
     "engine": ["base", "gguf", "quant", "text", "sample", "cpu", "device", "kv", "model"],
     "wire": ["base"],
     "link": ["base", "wire"],
-    "handoff": ["engine", "link"],
+    "cost": ["base"],
+    "route": ["base", "cost"],
+    "handoff": ["engine", "link", "route"],
     "serve": ["engine", "handoff"],
     "cli": ["serve"],
 }

@@ -95,12 +95,12 @@ static bool choose_policy(const char *name, bt_prefill_policy *ret_policy)
 
 static bool choose_rows(const bt_answering_options *o, bt_answering *a)
 {
-    if (!bt_handoff_codec_codec_parse(o->wire_type, &a->codec)) {
+    if (!bt_kv_codec_parse(o->wire_type, &a->codec)) {
         bt_cli_usage_error("%s is '%.60s', but must be stored, f16 or q8_0",
                            bt_cli_set_by("--prefill-wire-type"), o->wire_type);
         return false;
     }
-    if (!bt_handoff_codec_order_parse(o->handoff, &a->order)) {
+    if (!bt_wire_order_parse(o->handoff, &a->order)) {
         bt_cli_usage_error("%s is '%.60s', but must be push, layers, chunks, taper or bulk",
                            bt_cli_set_by("--handoff"), o->handoff);
         return false;

@@ -38,8 +38,8 @@ extern const bt_option bt_context_option_table[], bt_prefill_option_table[],
 typedef struct {
     bt_type           type_k, type_v;
     uint32_t          min_tokens;
-    bt_rows_codec     codec;
-    bt_rows_order     order;
+    bt_kv_codec     codec;
+    bt_wire_order     order;
     bt_prefill_policy policy;
     bt_setup          setup;
     bt_engine        *engine;

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cli/setup.h"
 #include "handoff/advice.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "link/key.h"
 
 enum {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/say.h"
 
 /* A link is called slow below this share of what its card says; TCP over Ethernet reaches 0.94. */

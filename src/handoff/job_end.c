@@ -69,17 +69,17 @@ static void end_cancelled(bt_handoff_peer *peer, bt_handoff_job *job)
 static bt_handoff_peer *next_worker(bt_prefill *p, const bt_handoff_peer *from,
                                     const bt_handoff_job *job)
 {
-    bt_router_worker view[BT_WORKERS_MAX];
+    bt_route_worker view[BT_WORKERS_MAX];
     char reason[8];
     if (p->stopping || job->cancelled || job->n_tries >= BT_HANDOFF_TRIES_MAX) {
         return NULL;
     }
-    bt_router_question q = bt_handoff_question(p, NULL);
+    bt_route_question q = bt_handoff_question(p, NULL);
     q.position_first = job->complete;
     q.position_end = job->end;
     q.always = true;
     bt_handoff_peers_view(p, job->tenant, job->tokens, job->complete, job->end, view);
-    const bt_router_answer a =
+    const bt_route_answer a =
             bt_route_choose(&q, view, BT_WORKERS_MAX, (int)from->index, reason, sizeof reason);
     return a.worker >= 0 ? &p->peers[a.worker] : NULL;
 }
@@ -188,9 +188,9 @@ static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job
         return p->options.stall_ms;
     }
     const uint32_t n = job->end - job->complete;
-    const double keys = bt_route_keys(job->complete, job->end);
-    const double here = bt_cost_fit_at(&p->local, 1, n, keys),
-                 there = bt_cost_fit_at(&peer->compute, 1, n, keys);
+    const double attended = bt_cost_attended(job->complete, job->end);
+    const double here = bt_cost_fit_at(&p->local, 1, n, attended),
+                 there = bt_cost_fit_at(&peer->compute, 1, n, attended);
     if (here == 0 && there == 0) {
         return 60000;
     }

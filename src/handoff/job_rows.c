@@ -49,16 +49,16 @@ static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
                              const bt_wire_rows *m)
 {
     bt_prefill *p = peer->owner;
-    if (p->form.codec == BT_ROWS_STORED) {
+    if (p->form.codec == BT_KV_CODEC_STORED) {
         return bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position, m->n, m->k.data,
                                      m->v.data);
     }
-    const size_t k = bt_handoff_codec_k_bytes(&p->form, m->layer),
-                 v = bt_handoff_codec_v_bytes(&p->form, m->layer);
+    const size_t k = bt_kv_codec_k_bytes(&p->form, m->layer),
+                 v = bt_kv_codec_v_bytes(&p->form, m->layer);
     bt_status s = BT_OK;
-    for (uint32_t at = 0; s == BT_OK && at < m->n; at += BT_ROWS_AT_ONCE) {
-        const uint32_t n = m->n - at < BT_ROWS_AT_ONCE ? m->n - at : BT_ROWS_AT_ONCE;
-        bt_handoff_codec_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k,
+    for (uint32_t at = 0; s == BT_OK && at < m->n; at += BT_KV_ROWS_AT_ONCE) {
+        const uint32_t n = m->n - at < BT_KV_ROWS_AT_ONCE ? m->n - at : BT_KV_ROWS_AT_ONCE;
+        bt_kv_codec_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k,
                                 m->v.data + at * v);
         s = bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
                                   peer->room.k, peer->room.v);
@@ -134,7 +134,7 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
 void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job)
 {
     if (job->report.bytes > 0) {
-        (void)bt_handoff_codec_form_name(&p->form, job->report.wire_type,
+        (void)bt_kv_codec_form_name(&p->form, job->report.wire_type,
                                          sizeof job->report.wire_type);
     }
 }

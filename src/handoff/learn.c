@@ -58,19 +58,19 @@ void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link
     }
 }
 
-static void add(bt_router_load *l, double first, double n)
+static void add(bt_route_load *l, double first, double n)
 {
     l->n_tokens += n;
-    l->keys += bt_route_keys(first, first + n);
+    l->attended += bt_cost_attended(first, first + n);
 }
 
 /* What the worker computes before or beside a prompt of n tokens. It takes turns and prefers the
  * one that is nearest its end, so a longer one costs us as much as we are ourselves; but where all
  * slots are taken the first of them has to end before we begin. Where prompts of other servers
  * stand is not known; they are taken to have just begun. */
-static bt_router_load load_ahead(const bt_handoff_peer *peer, uint32_t n)
+static bt_route_load load_ahead(const bt_handoff_peer *peer, uint32_t n)
 {
-    bt_router_load sum = { 0 };
+    bt_route_load sum = { 0 };
     const bt_handoff_job *first_to_end = NULL;
     uint32_t n_sent = 0;
     for (const bt_handoff_job *j = peer->jobs; j; j = j->next) {
@@ -94,13 +94,13 @@ static bt_router_load load_ahead(const bt_handoff_peer *peer, uint32_t n)
 
 void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t *tokens,
                            uint32_t first, uint32_t end,
-                           bt_router_worker ret_workers[BT_WORKERS_MAX])
+                           bt_route_worker ret_workers[BT_WORKERS_MAX])
 {
     const double now = bt_clock_ms();
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
         const bt_handoff_peer *peer = &p->peers[i];
-        bt_router_worker *w = &ret_workers[i];
-        *w = (bt_router_worker){ .ready = peer->used && peer->link &&
+        bt_route_worker *w = &ret_workers[i];
+        *w = (bt_route_worker){ .ready = peer->used && peer->link &&
                                           peer->status.state == BT_PREFILL_READY &&
                                           end <= peer->n_ctx };
         if (!peer->used) {
@@ -155,7 +155,7 @@ static void learn_compute(bt_handoff_peer *peer, const bt_handoff_job *job,
         return;
     }
     bt_cost_fit_put(&peer->compute, bt_route_steps(job->end - from, peer->chunk), job->end - from,
-                    bt_route_keys(from, job->end), (double)m->compute_us / 1000);
+                    bt_cost_attended(from, job->end), (double)m->compute_us / 1000);
     peer->learned_ms = now;
 }
 
@@ -222,11 +222,11 @@ void bt_handoff_peer_learn_part(bt_handoff_peer *peer, const bt_handoff_job *job
     if (!job->sent || !job->alone || peer->others_prompts > 0 || n < BT_HANDOFF_MEASURE_MIN) {
         return;
     }
-    const double now = bt_clock_ms(), keys = bt_route_keys(first, job->complete);
+    const double now = bt_clock_ms(), attended = bt_cost_attended(first, job->complete);
     const double steps = bt_route_steps(n, peer->chunk);
     const double compute_ms = now - job->sent_ms, transfer_ms = now - job->rows_ms;
-    if (compute_ms < bt_cost_fit_at(&peer->compute, steps, n, keys)) {
-        bt_cost_fit_put(&peer->compute, steps, n, keys, compute_ms);
+    if (compute_ms < bt_cost_fit_at(&peer->compute, steps, n, attended)) {
+        bt_cost_fit_put(&peer->compute, steps, n, attended, compute_ms);
     }
     learn_at_most(peer, bytes_timed(job), transfer_ms);
 }
@@ -265,7 +265,7 @@ void bt_handoff_peer_learn(bt_handoff_peer *peer, const bt_handoff_job *job,
         peer->bytes_per_ms = seen;
     }
     /* Less in its cache than we thought: it has thrown things out, and who knows what else. */
-    if (m->n_cached + BT_KNOWN_BLOCK <
+    if (m->n_cached + BT_CACHE_HINT_BLOCK <
         bt_route_cache_hint_find(&peer->known, job->tenant, job->tokens, job->end)) {
         bt_route_cache_hint_clear(&peer->known);
     }

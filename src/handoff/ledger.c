@@ -28,7 +28,7 @@ bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, uint64_t **ret_
     return BT_OK;
 }
 
-bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_rows_form *form,
+bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_kv_form *form,
                                   const uint64_t *state_bytes, uint32_t stream,
                                   const bt_wire_prefill *asked, bt_error *err)
 {
@@ -77,8 +77,8 @@ bt_status bt_handoff_receipt_check(const bt_ledger *l, const bt_wire_rows *m, bt
                        "%u rows from position %u of layer %u, but %u is next and %u the end", m->n,
                        m->position, m->layer, l->next[m->layer], l->end);
     }
-    const uint64_t k = bt_handoff_codec_k_bytes(l->form, m->layer),
-                   v = bt_handoff_codec_v_bytes(l->form, m->layer);
+    const uint64_t k = bt_kv_codec_k_bytes(l->form, m->layer),
+                   v = bt_kv_codec_v_bytes(l->form, m->layer);
     if (k + v == 0 || m->k.size != m->n * k || m->v.size != m->n * v) {
         return bt_fail(err, BT_E_PROTOCOL,
                        "%u and %u bytes for %u K and V rows of layer %u, %llu and %llu bytes each",
@@ -158,7 +158,7 @@ static bt_status all_at(const bt_ledger *l, uint32_t position, bt_error *err)
                        l->complete, l->end);
     }
     for (uint32_t i = 0; i < l->layout->n_layers; i++) {
-        if (bt_handoff_codec_layer_bytes(l->form, i) > 0 && l->next[i] != position) {
+        if (bt_kv_codec_layer_bytes(l->form, i) > 0 && l->next[i] != position) {
             return bt_fail(err, BT_E_PROTOCOL, "a chunk ends at %u, but layer %u has rows up to %u",
                            position, i, l->next[i]);
         }

@@ -12,7 +12,7 @@
 #define BT_HANDOFF_LEDGER_H
 
 #include "engine/snapshots.h"
-#include "handoff/rows.h"
+#include "kv/codec.h"
 #include "wire/frame.h"
 #include "wire/tally.h"
 
@@ -23,7 +23,7 @@ BT_MUST_CHECK bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, u
 
 typedef struct {
     const bt_kv_layout *layout;        /* borrowed, as is the form */
-    const bt_rows_form *form;
+    const bt_kv_form *form;
     uint32_t       first, end;         /* positions of the prompt that are handed over */
     uint32_t       complete;           /* all layers below it are in and were agreed on */
     uint32_t      *next;               /* [n_layers] the position that the next rows must have */
@@ -32,7 +32,7 @@ typedef struct {
     bt_wire_tally *tally;
 } bt_ledger;
 
-BT_MUST_CHECK bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_rows_form *form,
+BT_MUST_CHECK bt_status bt_handoff_receipt_open(bt_ledger *l, const bt_kv_form *form,
                                                 const uint64_t *state_bytes, uint32_t stream,
                                                 const bt_wire_prefill *asked, bt_error *err);
 void bt_handoff_receipt_close(bt_ledger *l);                    /* a zeroed one is fine */

@@ -21,11 +21,11 @@ const char *bt_handoff_client_outcome_name(bt_prefill_outcome o)
 
 /* ---- question and forecast ---- */
 
-bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job *job)
+bt_route_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job *job)
 {
     const bool automatic = p->options.min_tokens == BT_PREFILL_MIN_AUTO;
     const bt_engine_options *e = bt_engine_options_of(p->engine);
-    bt_router_question q = {
+    bt_route_question q = {
         .token_bytes = p->token_bytes, .state_bytes = bt_engine_state_bytes(p->engine),
         .min_tokens = automatic ? 0 : p->options.min_tokens,
         .automatic = automatic,
@@ -40,13 +40,13 @@ bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job
         q.hedged = job->policy != BT_POLICY_FAIL;
         q.here.decode_ms = job->decode_ms;
         q.here.last_ms = job->last_ms;
-        q.here.ahead = (bt_router_load){ (double)job->tokens_ahead, job->keys_ahead };
+        q.here.ahead = (bt_route_load){ (double)job->tokens_ahead, job->keys_ahead };
     }
     return q;
 }
 
-static void tell_forecast(const bt_prefill *p, const bt_router_question *q,
-                          const bt_router_worker *view, bt_prefill_forecast *f)
+static void tell_forecast(const bt_prefill *p, const bt_route_question *q,
+                          const bt_route_worker *view, bt_prefill_forecast *f)
 {
     const double n = q->position_end;
     *f = (bt_prefill_forecast){
@@ -59,7 +59,7 @@ static void tell_forecast(const bt_prefill *p, const bt_router_question *q,
         .local_decode_ms = q->here.decode_ms,
     };
     for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
-        const bt_router_worker *w = &view[i];
+        const bt_route_worker *w = &view[i];
         if (!w->ready) {
             continue;
         }
@@ -83,7 +83,7 @@ static void tell_forecast(const bt_prefill *p, const bt_router_question *q,
 /* ---- decisions ---- */
 
 static bt_handoff_decision *decide(bt_prefill *p, const bt_prefill_job *job,
-                                   const bt_router_answer *a, const char *reason)
+                                   const bt_route_answer *a, const char *reason)
 {
     bt_handoff_decision *d = &p->decisions[p->n_decisions++ % BT_PREFILL_DECISIONS_MAX];
     *d = (bt_handoff_decision){
@@ -138,7 +138,8 @@ static void put_local(bt_prefill *p)
 {
     const bt_handoff_local *l = &p->gathered;
     if (l->end - l->first >= BT_HANDOFF_MEASURE_MIN) {
-        bt_cost_fit_put(&p->local, l->n_steps, l->end - l->first, bt_route_keys(l->first, l->end),
+        bt_cost_fit_put(&p->local, l->n_steps, l->end - l->first, bt_cost_attended(l->first,
+                                                                                   l->end),
                         l->ms);
     }
     p->gathered = (bt_handoff_local){ 0 };
@@ -199,7 +200,7 @@ static bool start_without_worker(bt_prefill *p, const bt_prefill_job *job,
 /* When the prompt shall be prefilled here as well. Later than predicted by a quarter is late; where
  * nothing can be predicted there is nothing to wait for, and what is only tried is not waited for
  * either. 0: never. */
-static double hedge_time(const bt_prefill_job *job, const bt_router_answer *a)
+static double hedge_time(const bt_prefill_job *job, const bt_route_answer *a)
 {
     const bool probe = a->probe && job->policy != BT_POLICY_FAIL;
     const double late_ms = probe || a->remote_ms <= 0
@@ -208,7 +209,7 @@ static double hedge_time(const bt_prefill_job *job, const bt_router_answer *a)
 }
 
 /* Lock held. */
-static bool start_on(bt_prefill *p, const bt_router_answer *a, const bt_prefill_job *job,
+static bool start_on(bt_prefill *p, const bt_route_answer *a, const bt_prefill_job *job,
                      bt_prefill_report *report, bt_handoff_decision *d)
 {
     bt_handoff_job *j = bt_handoff_job_create(job, report, hedge_time(job, a));
@@ -228,12 +229,12 @@ static bool start_on(bt_prefill *p, const bt_router_answer *a, const bt_prefill_
 static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *report,
                             bool *ret_given)
 {
-    bt_router_worker view[BT_WORKERS_MAX];
+    bt_route_worker view[BT_WORKERS_MAX];
     put_local(p);
-    const bt_router_question q = bt_handoff_question(p, job);
+    const bt_route_question q = bt_handoff_question(p, job);
     bt_handoff_peers_view(p, bt_handoff_job_tenant(job), job->tokens, job->position_first,
                           job->position_end, view);
-    const bt_router_answer a =
+    const bt_route_answer a =
             bt_route_choose(&q, view, BT_WORKERS_MAX, -1, report->reason, sizeof report->reason);
     tell_forecast(p, &q, view, &report->forecast);
     bt_handoff_decision *d = decide(p, job, &a, report->reason);

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/prefill_private.h"
 #include "handoff/say.h"
 #include "link/key.h"
@@ -42,14 +42,14 @@ static void *clerk_main(void *context)
 /* How rows travel. */
 static bt_status set_form(bt_prefill *p, bt_error *err)
 {
-    BT_TRY(bt_handoff_codec_form_init(&p->form, bt_engine_kv_layout(p->engine), p->options.codec,
+    BT_TRY(bt_kv_codec_form_init(&p->form, bt_engine_kv_layout(p->engine), p->options.codec,
                                       err));
-    const size_t row = bt_handoff_codec_layer_bytes_max(&p->form);
+    const size_t row = bt_kv_codec_layer_bytes_max(&p->form);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
     }
-    p->token_bytes = bt_handoff_codec_token_bytes(&p->form);
+    p->token_bytes = bt_kv_codec_token_bytes(&p->form);
     return BT_OK;
 }
 
@@ -168,7 +168,7 @@ void bt_handoff_client_close(bt_prefill *p)
     (void)pthread_cond_destroy(&p->wake);
     (void)pthread_mutex_destroy(&p->lock);
     for (uint32_t i = 0; p->peers && i < BT_WORKERS_MAX; i++) {
-        bt_handoff_codec_room_close(&p->peers[i].room);
+        bt_kv_codec_scratch_close(&p->peers[i].room);
     }
     bt_timeline_close(p->trace);
     bt_free(p->state_bytes);

@@ -16,8 +16,9 @@
 #define BT_HANDOFF_PREFILL_H
 
 #include "engine/engine.h"
-#include "handoff/rows.h"
+#include "kv/codec.h"
 #include "link/link.h"
+#include "wire/order.h"
 
 typedef struct bt_prefill bt_prefill;
 
@@ -32,8 +33,8 @@ typedef struct {
     uint32_t        n_prefill_chunk;   /* tokens of one prompt per step there; 0: its own choice */
     uint32_t        stall_ms;          /* without news of a prompt; 0: adapts to the prompt */
     uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
-    bt_rows_codec   codec;             /* of rows on the wire; stored: bit for bit */
-    bt_rows_order   order;
+    bt_kv_codec   codec;             /* of rows on the wire; stored: bit for bit */
+    bt_wire_order   order;
     const char     *trace_file;        /* a timeline of all prompts (handoff/trace.h); NULL: none */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */

@@ -22,10 +22,10 @@
 #include <stdatomic.h>
 
 #include "handoff/dying.h"
-#include "handoff/known.h"
+#include "route/cache_hint.h"
 #include "handoff/ledger.h"
 #include "handoff/prefill.h"
-#include "handoff/router.h"
+#include "route/router.h"
 #include "handoff/trace.h"
 #include "wire/codec.h"
 
@@ -101,7 +101,7 @@ struct bt_handoff_job {
 struct bt_handoff_peer {
     bt_prefill *owner;
     uint32_t    index;
-    bt_rows_room room;                 /* its thread's; empty where rows come as stored */
+    bt_kv_scratch room;                 /* its thread's; empty where rows come as stored */
     pthread_t   thread;
     bool        thread_runs;
     char        address[128];
@@ -120,15 +120,15 @@ struct bt_handoff_peer {
     bt_dying        dying;             /* as good as sent */
     bt_handoff_job *committed;         /* see job_state.h; newest first; peer's thread */
     uint32_t        n_committed;
-    bt_fit          compute;           /* of prompts, by COMMIT */
-    bt_fit          transfer;          /* of bytes, where they were what was waited for */
+    bt_cost_fit          compute;           /* of prompts, by COMMIT */
+    bt_cost_fit          transfer;          /* of bytes, where they were what was waited for */
     double          bytes_per_ms;      /* goodput; 0: the link was never what was waited for */
     double          least_bytes_per_ms;    /* rows as they came, at the pace of computing */
     double          lead_ms, tail_ms;  /* see router.h; smoothed */
     double          learned_ms;        /* when `compute` last was told something; 0: never */
     double          given_ms;          /* when it was last given a prompt; 0: never */
     uint32_t        n_passed;          /* prompts since then that might have come here */
-    bt_known        known;             /* prompts that its cache should hold */
+    bt_cache_hint        known;             /* prompts that its cache should hold */
     uint64_t        others_tokens;     /* of other servers, by the worker's last word */
     uint32_t        others_prompts;
     double          load_told_ms, left_ms;   /* when that came; a prompt of ours last left it */
@@ -141,7 +141,7 @@ struct bt_prefill {
     bt_prefill_options options;
     char              *key_file, *numerics;   /* owned copies */
     bt_engine         *engine;
-    bt_rows_form       form;           /* of rows on the wire */
+    bt_kv_form       form;           /* of rows on the wire */
     bt_wire_hello      hello;
     uint64_t           token_bytes;    /* on the wire */
     bt_trace          *trace;          /* NULL: none */
@@ -152,7 +152,7 @@ struct bt_prefill {
     pthread_mutex_t lock;              /* guards all below and the peers */
     pthread_cond_t  wake;              /* stop (ends back-off), work for the clerk */
     bool            last_remote;
-    bt_fit          local;             /* of prompts, by measured() */
+    bt_cost_fit          local;             /* of prompts, by measured() */
     bt_handoff_local gathered;         /* of the next sample for it */
     bt_prefill_status status;          /* what is derived is filled in on demand */
     bt_handoff_decision decisions[BT_PREFILL_DECISIONS_MAX];   /* a ring */
@@ -182,14 +182,14 @@ bt_placement bt_handoff_placement(bt_prefill *p);
 /* Lock held. What came of the decision about this ticket. */
 void bt_handoff_decided(bt_prefill *p, uint64_t ticket, bt_prefill_outcome outcome, double took_ms);
 /* Lock held. The question about a prompt that is as the job says; NULL: any. */
-bt_router_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job *job);
+bt_route_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job *job);
 
 /* ---- learn.c ---- */
 /* Lock held. What the router has to know about every place in the list, for rows [first, end) of
  * these tokens (NULL: any). */
 void bt_handoff_peers_view(const bt_prefill *p, uint64_t tenant, const uint32_t *tokens,
                            uint32_t first, uint32_t end,
-                           bt_router_worker ret_workers[BT_WORKERS_MAX]);
+                           bt_route_worker ret_workers[BT_WORKERS_MAX]);
 /* Lock held. What of the worker's load, as it has just told, is not ours. */
 void bt_handoff_peer_learn_load(bt_handoff_peer *peer, const bt_link_stats *link);
 /* Lock held. What a committed prompt teaches about its worker. */

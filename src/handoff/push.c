@@ -14,10 +14,10 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "engine/snapshots.h"
-#include "handoff/taper.h"
+#include "route/chunk_plan.h"
 #include "handoff/push_private.h"
 
-_Static_assert((int)BT_TAPER_CUTS_MAX <= (int)BT_CUTS_MAX, "the engine takes all cuts");
+_Static_assert((int)BT_ROUTE_SPLITS_MAX <= (int)BT_CUTS_MAX, "the engine takes all cuts");
 
 /* ---- life ---- */
 
@@ -25,14 +25,14 @@ _Static_assert((int)BT_TAPER_CUTS_MAX <= (int)BT_CUTS_MAX, "the engine takes all
 static bt_status check_form(bt_handoff_push *u, bt_error *err)
 {
     const bt_wire_prefill *asked = &u->asked;
-    if (asked->order >= BT_ROWS_ORDER_COUNT) {
+    if (asked->order >= BT_WIRE_ORDER_COUNT) {
         return bt_fail(err, BT_E_UNSUPPORTED, "rows in order %u, but only 0 to %d are known",
-                       asked->order, (int)BT_ROWS_ORDER_COUNT - 1);
+                       asked->order, (int)BT_WIRE_ORDER_COUNT - 1);
     }
-    BT_TRY(bt_handoff_codec_form_init(&u->form, u->guest->worker->layout, asked->codec, err));
-    u->token_bytes = bt_handoff_codec_token_bytes(&u->form);
-    if (u->form.codec != BT_ROWS_STORED) {
-        BT_TRY(bt_handoff_codec_room_open(&u->room, &u->form, err));
+    BT_TRY(bt_kv_codec_form_init(&u->form, u->guest->worker->layout, asked->codec, err));
+    u->token_bytes = bt_kv_codec_token_bytes(&u->form);
+    if (u->form.codec != BT_KV_CODEC_STORED) {
+        BT_TRY(bt_kv_codec_scratch_open(&u->room, &u->form, err));
     }
     BT_TRY(bt_handoff_push_take_borders(u, asked->borders, err));
     u->asked.borders = (bt_wire_ids){ 0 };         /* lay in the frame */
@@ -77,7 +77,7 @@ void bt_handoff_push_destroy(bt_handoff_push *u)
     bt_handoff_push_unpin(u);
     bt_free(u->tokens);
     bt_free(u->ready);
-    bt_handoff_codec_room_close(&u->room);
+    bt_kv_codec_scratch_close(&u->room);
     bt_wire_tally_close(u->tally);
     bt_free(u);
 }
@@ -136,7 +136,8 @@ static void note_pace(bt_handoff_push *u, uint32_t layer, uint32_t position, uin
                          position, n);
         if (atomic_load(&w->n_in_flight) == 1) {
             (void)pthread_mutex_lock(&w->pace_lock);
-            bt_cost_fit_put(&w->step_ms, 1, n, bt_route_keys(position, (double)position + n), ms);
+            bt_cost_fit_put(&w->step_ms, 1, n, bt_cost_attended(position, (double)position + n),
+                            ms);
             (void)pthread_mutex_unlock(&w->pace_lock);
         }
     }
@@ -186,21 +187,21 @@ static uint32_t row_layers(const bt_worker *w)
 }
 
 /* Where to cut the prompt, by what this worker and the link have shown so far. */
-static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_CUTS_MAX])
+static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_ROUTE_SPLITS_MAX])
 {
     bt_worker *w = u->guest->worker;
     const bt_wire_prefill *asked = &u->asked;
     const bt_engine_options *e = bt_engine_options_of(w->engine);
     const uint32_t chunk = asked->chunk_tokens > 0 ? asked->chunk_tokens : e->n_prefill_chunk;
-    const bool by_layers = asked->order == BT_ROWS_PUSH;
-    if (!by_layers && asked->order != BT_ROWS_TAPER) {
+    const bool by_layers = asked->order == BT_WIRE_ORDER_PUSH;
+    if (!by_layers && asked->order != BT_WIRE_ORDER_TAPER) {
         return 0;
     }
     (void)pthread_mutex_lock(&w->pace_lock);
     const double step_ms = bt_cost_fit_at(&w->step_ms, 1, 0, 0);
     const double token_ms = bt_cost_fit_at(&w->step_ms, 0, 1, asked->position_end);
     (void)pthread_mutex_unlock(&w->pace_lock);
-    const bt_taper t = {
+    const bt_route_plan t = {
         .first = asked->position_first, .end = asked->position_end,
         .chunk = tokens_in(BT_STEP_MAX_MS, step_ms, token_ms,
                            chunk < e->n_batch ? chunk : e->n_batch),
@@ -211,7 +212,7 @@ static uint32_t plan_cuts(const bt_handoff_push *u, uint32_t ret_cuts[BT_TAPER_C
         .token_ms = token_ms, .step_ms = step_ms,
         .bytes_per_ms = (double)asked->link_rate / 1000,
     };
-    return bt_route_chunk_plan(&t, ret_cuts);
+    return bt_route_chunk_plan_make(&t, ret_cuts);
 }
 
 /* What one server, and one tenant of a server, has in the cache tells nobody else what was asked
@@ -228,7 +229,7 @@ uint64_t bt_handoff_push_cache_key(const bt_handoff_push *u)
 
 bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err)
 {
-    uint32_t cuts[BT_TAPER_CUTS_MAX], rising[BT_WIRE_BORDERS_MAX];
+    uint32_t cuts[BT_ROUTE_SPLITS_MAX], rising[BT_WIRE_BORDERS_MAX];
     bt_worker *w = u->guest->worker;
     const bt_push push = { .context = u, .layer_done = layer_done, .chunk_done = chunk_done };
     bt_request_options o = bt_engine_request_defaults();
@@ -309,15 +310,15 @@ static void rows_fill(void *context, uint8_t *to, size_t size)
     BT_ASSERT(size == bt_wire_rows_place_size(c->k_size, c->v_size));
     bt_wire_rows_place(to, c->layer, c->position, c->n, c->k_size, c->v_size, &k, &v);
     const bt_handoff_push *u = c->push;
-    if (u->form.codec == BT_ROWS_STORED) {
+    if (u->form.codec == BT_KV_CODEC_STORED) {
         bt_engine_request_export_rows(c->request, c->layer, c->position, c->n, k, v);
         return;
     }
-    for (uint32_t at = 0; at < c->n; at += BT_ROWS_AT_ONCE) {
-        const uint32_t n = c->n - at < BT_ROWS_AT_ONCE ? c->n - at : BT_ROWS_AT_ONCE;
+    for (uint32_t at = 0; at < c->n; at += BT_KV_ROWS_AT_ONCE) {
+        const uint32_t n = c->n - at < BT_KV_ROWS_AT_ONCE ? c->n - at : BT_KV_ROWS_AT_ONCE;
         bt_engine_request_export_rows(c->request, c->layer, c->position + at, n, u->room.k,
                                       u->room.v);
-        bt_handoff_codec_encode(&u->form, &u->room, c->layer, n,
+        bt_kv_codec_encode(&u->form, &u->room, c->layer, n,
                                 k + (size_t)at * (c->k_size / c->n),
                                 v + (size_t)at * (c->v_size / c->n));
     }
@@ -393,7 +394,7 @@ static void mark_drop(void *context)
 
 static size_t layer_bytes(const bt_handoff_push *u, uint32_t layer)
 {
-    return bt_handoff_codec_layer_bytes(&u->form, layer);
+    return bt_kv_codec_layer_bytes(&u->form, layer);
 }
 
 /* The first layer at or behind `layer` that has something in this segment, or n_layers: rows, or
@@ -426,9 +427,9 @@ static bool open_segment(bt_handoff_push *u)
                           : whole > 0                       ? (uint32_t)whole
                                                             : 1;
     const uint32_t order = u->asked.order;
-    const bool by_layers = order == BT_ROWS_PUSH || order == BT_ROWS_LAYERS;
+    const bool by_layers = order == BT_WIRE_ORDER_PUSH || order == BT_WIRE_ORDER_LAYERS;
     uint32_t end = by_layers ? u->ready[0] : u->complete;
-    if (order == BT_ROWS_BULK && u->complete < u->asked.position_end) {
+    if (order == BT_WIRE_ORDER_BULK && u->complete < u->asked.position_end) {
         return false;
     }
     if (u->complete > u->segment_first) {
@@ -457,8 +458,8 @@ static bt_piece_kind next_rows(bt_handoff_push *u, bt_bulk *ret_bulk)
 
     const rows_context c = {
         .push = u, .request = u->request, .layer = u->layer, .position = u->position, .n = n,
-        .k_size = n * bt_handoff_codec_k_bytes(&u->form, u->layer),
-        .v_size = n * bt_handoff_codec_v_bytes(&u->form, u->layer),
+        .k_size = n * bt_kv_codec_k_bytes(&u->form, u->layer),
+        .v_size = n * bt_kv_codec_v_bytes(&u->form, u->layer),
     };
     *ret_bulk = (bt_bulk){
         .type = BT_WIRE_ROWS, .stream = u->stream,

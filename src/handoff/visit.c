@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 
 enum { ANSWER_MS = 3000, AGAIN_MS_MAX = 12000 };
 

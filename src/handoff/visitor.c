@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/worker_private.h"
 #include "link/tuning.h"
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/say.h"
 #include "handoff/worker_private.h"
 #include "link/sync.h"
@@ -162,8 +162,8 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     BT_ASSERT(e->push);
     w->layout = bt_engine_kv_layout(w->engine);
     BT_TRY(bt_handoff_states_layer_bytes(w->engine, &w->state_bytes, err));
-    const bt_rows_form stored = bt_handoff_codec_stored(w->layout);
-    const size_t row = bt_handoff_codec_layer_bytes_max(&stored);
+    const bt_kv_form stored = bt_kv_codec_stored(w->layout);
+    const size_t row = bt_kv_codec_layer_bytes_max(&stored);
     if (row == 0 || bt_wire_rows_fit(row) == 0) {
         return bt_fail(err, BT_E_UNSUPPORTED,
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);

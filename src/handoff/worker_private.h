@@ -18,10 +18,11 @@
 #include <stdatomic.h>
 
 #include "handoff/ledger.h"
-#include "handoff/router.h"
+#include "route/router.h"
 #include "handoff/trace.h"
 #include "handoff/worker.h"
 #include "wire/codec.h"
+#include "wire/order.h"
 #include "wire/identity.h"
 
 enum {
@@ -55,8 +56,8 @@ struct bt_handoff_push {
     bt_handoff_guest *guest;
     uint32_t          stream;
     bt_wire_prefill   asked;
-    bt_rows_form      form;            /* as asked for */
-    bt_rows_room      room;            /* link's writer thread; empty where rows go as stored */
+    bt_kv_form      form;            /* as asked for */
+    bt_kv_scratch      room;            /* link's writer thread; empty where rows go as stored */
     uint64_t          token_bytes;     /* on the wire */
     uint32_t         *tokens;          /* until the request is submitted, or for the borders */
     uint32_t          n_got;
@@ -142,7 +143,7 @@ struct bt_worker {
     double              warned_ms;     /* the last line about somebody who is no server */
     uint64_t            n_unsaid;      /* that were not worth another one since */
     pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
-    bt_fit              step_ms;       /* of steps that had one prompt */
+    bt_cost_fit              step_ms;       /* of steps that had one prompt */
 };
 
 /* ---- guest.c ---- */

@@ -184,12 +184,12 @@ static bt_status add(bt_prefill *p, const char *address, bt_error *err)
     peer->index = (uint32_t)(peer - p->peers);
     bt_say(peer->address, sizeof peer->address, "%s", address);
     bt_say(peer->status.address, sizeof peer->status.address, "%s", address);
-    if (p->form.codec != BT_ROWS_STORED) {
-        BT_TRY(bt_handoff_codec_room_open(&peer->room, &p->form, err));
+    if (p->form.codec != BT_KV_CODEC_STORED) {
+        BT_TRY(bt_kv_codec_scratch_open(&peer->room, &p->form, err));
     }
     peer->used = true;
     if (!bt_link_thread_start(&peer->thread, bt_handoff_peer_main, peer)) {
-        bt_handoff_codec_room_close(&peer->room);
+        bt_kv_codec_scratch_close(&peer->room);
         peer->used = false;
         return bt_fail(err, BT_E_NOMEM, "the system gives no thread for worker %s", address);
     }
@@ -247,7 +247,7 @@ bool bt_handoff_workers_join_one(bt_prefill *p)
             (void)pthread_mutex_unlock(&p->lock);
             (void)pthread_join(peer->thread, NULL);
             (void)pthread_mutex_lock(&p->lock);
-            bt_handoff_codec_room_close(&peer->room);
+            bt_kv_codec_scratch_close(&peer->room);
             peer->used = false;
             return true;
         }
@@ -260,8 +260,8 @@ bool bt_handoff_workers_join_one(bt_prefill *p)
 /* Lock held. The threshold that `auto` amounts to with the best of the workers. */
 static uint32_t min_tokens_now(const bt_prefill *p)
 {
-    bt_router_worker view[BT_WORKERS_MAX];
-    const bt_router_question q = bt_handoff_question(p, NULL);
+    bt_route_worker view[BT_WORKERS_MAX];
+    const bt_route_question q = bt_handoff_question(p, NULL);
     uint32_t least = UINT32_MAX;
     bool any = false;
     bt_handoff_peers_view(p, 0, NULL, 0, 0, view);

@@ -359,8 +359,8 @@ static void rows_in_unknown_forms_are_refused_on_their_stream(void **state)
     caller *x = *state;
     bt_frame f;
     const struct { uint32_t codec, order; } asked[] = {
-        { BT_ROWS_CODEC_COUNT, 0 }, { UINT32_MAX, 0 }, { 0, BT_ROWS_ORDER_COUNT },
-        { 0, UINT32_MAX }, { BT_ROWS_Q8_0, 0 },     /* rows of the fake have too few values */
+        { BT_KV_CODEC_COUNT, 0 }, { UINT32_MAX, 0 }, { 0, BT_WIRE_ORDER_COUNT },
+        { 0, UINT32_MAX }, { BT_KV_CODEC_Q8_0, 0 },     /* rows of the fake have too few values */
     };
     for (uint32_t i = 0; i < BT_LEN(asked); i++) {
         SEND(x->link, PREFILL, prefill, i + 1, .nonce = 1, .epoch = x->welcome.epoch,
@@ -369,7 +369,7 @@ static void rows_in_unknown_forms_are_refused_on_their_stream(void **state)
         assert_int_equal(error_on(x, i + 1), BT_E_UNSUPPORTED);
     }
     /* Whatever the server says about the link, the rows are the same. */
-    for (uint32_t order = 0; order < BT_ROWS_ORDER_COUNT; order++) {
+    for (uint32_t order = 0; order < BT_WIRE_ORDER_COUNT; order++) {
         const uint32_t stream = 10 + order;
         SEND(x->link, PREFILL, prefill, stream, .nonce = 1, .epoch = x->welcome.epoch,
              .n_tokens = 10, .position_end = 10, .credit = 1 << 20, .order = order,

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/prefill.h"
 #include "handoff/worker.h"
 #include "link/link.h"

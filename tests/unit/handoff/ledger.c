@@ -15,7 +15,7 @@ static bt_kv_layer layers[3] = {
     { .k_dim = 2, .v_dim = 4, .k_row_bytes = 4, .v_row_bytes = 8 },
 };
 static const bt_kv_layout layout = { .n_layers = 3, .layers = layers };
-static const bt_rows_form form = { .layout = &layout };
+static const bt_kv_form form = { .layout = &layout };
 static const bt_wire_prefill asked = { .nonce = 77, .epoch = 5, .n_tokens = 12, .position_first = 2,
                                        .position_end = 10 };
 

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"
 #include "unit/handoff/mutations.h"

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/prefill.h"
 #include "link/link.h"
 #include "unit/handoff/fake_engine.h"

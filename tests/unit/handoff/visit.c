@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/log.h"
-#include "handoff/greeting.h"
+#include "handoff/identity.h"
 #include "handoff/visit.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"

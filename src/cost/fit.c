@@ -1,13 +1,13 @@
-/* handoff/fit.c - costs from samples (router.h).
+/* cost/fit.c - see fit.h.
  *
  * Weighted least squares over ms per unit of n, so that a long prompt does not outweigh what short
  * ones tell of fixed costs; coefficients are held at or above 0. Samples of about one size cannot
  * tell the three apart, and noise would decide: work is mainly per unit until samples of several
  * sizes say otherwise, which a ridge on the two other terms sees to.
  */
-#include <math.h>
+#include "cost/fit.h"
 
-#include "handoff/router.h"
+#include <math.h>
 
 /* A sample counts half after 16 newer ones of its size and after 64 of any: a change of the link or
  * of the load shows within a few prompts, one odd prompt moves little, and a hundred steps of one
@@ -24,31 +24,31 @@
 #define RIDGE 1e-3
 #define PRIOR 0.1
 
-enum { PIECES, UNITS, KEYS };
+enum { PIECES, UNITS, ATTENDED };
 
 static uint32_t class_of(double n)
 {
     int exponent = 0;
     (void)frexp(n, &exponent);
     const int c = exponent <= 0 ? 0 : (exponent - 1) / 2;
-    return c < BT_FIT_CLASSES ? (uint32_t)c : BT_FIT_CLASSES - 1;
+    return c < BT_COST_CLASSES ? (uint32_t)c : BT_COST_CLASSES - 1;
 }
 
-static void scale(bt_fit_sums *s, double by)
+static void scale(bt_cost_sums *s, double by)
 {
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         s->xy[i] *= by;
-        for (int j = 0; j < BT_FIT_TERMS; j++) {
+        for (int j = 0; j < BT_COST_TERMS; j++) {
             s->xx[i][j] *= by;
         }
     }
 }
 
-static void add(bt_fit_sums *to, const bt_fit_sums *s)
+static void add(bt_cost_sums *to, const bt_cost_sums *s)
 {
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         to->xy[i] += s->xy[i];
-        for (int j = 0; j < BT_FIT_TERMS; j++) {
+        for (int j = 0; j < BT_COST_TERMS; j++) {
             to->xx[i][j] += s->xx[i][j];
         }
     }
@@ -58,11 +58,11 @@ static void add(bt_fit_sums *to, const bt_fit_sums *s)
 
 /* The terms in `mask` of a * x = b by elimination, others 0; false when one comes out below 0 or
  * the terms cannot be told apart. The matrix is positive definite with a unit diagonal. */
-static bool solve_subset(const bt_fit_sums *s, unsigned mask, double *x)
+static bool solve_subset(const bt_cost_sums *s, unsigned mask, double *x)
 {
-    double a[BT_FIT_TERMS][BT_FIT_TERMS + 1];
-    int terms[BT_FIT_TERMS], n = 0;
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    double a[BT_COST_TERMS][BT_COST_TERMS + 1];
+    int terms[BT_COST_TERMS], n = 0;
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         x[i] = 0;
         if (mask & 1u << i) {
             terms[n++] = i;
@@ -101,12 +101,12 @@ static bool solve_subset(const bt_fit_sums *s, unsigned mask, double *x)
 }
 
 /* What is left of the squares, up to a constant. */
-static double objective(const bt_fit_sums *s, const double *x)
+static double objective(const bt_cost_sums *s, const double *x)
 {
     double sum = 0;
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         sum -= 2 * s->xy[i] * x[i];
-        for (int j = 0; j < BT_FIT_TERMS; j++) {
+        for (int j = 0; j < BT_COST_TERMS; j++) {
             sum += x[i] * s->xx[i][j] * x[j];
         }
     }
@@ -114,62 +114,62 @@ static double objective(const bt_fit_sums *s, const double *x)
 }
 
 /* Three terms have seven subsets: the best one without a negative term is the answer. */
-static void solve(bt_fit *f)
+static void solve(bt_cost_fit *f)
 {
-    bt_fit_sums s = { 0 };
-    double size[BT_FIT_TERMS], best = 0;
-    for (int c = 0; c < BT_FIT_CLASSES; c++) {
+    bt_cost_sums s = { 0 };
+    double size[BT_COST_TERMS], best = 0;
+    for (int c = 0; c < BT_COST_CLASSES; c++) {
         add(&s, &f->classes[c]);
     }
     unsigned there = 0;
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         size[i] = s.xx[i][i] > 0 ? sqrt(s.xx[i][i]) : 0;
         there |= size[i] > 0 ? 1u << i : 0;
     }
     const double weight = s.xx[UNITS][UNITS];       /* of all samples, as many as are not faded */
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
-        for (int j = 0; j < BT_FIT_TERMS; j++) {
+    for (int i = 0; i < BT_COST_TERMS; i++) {
+        for (int j = 0; j < BT_COST_TERMS; j++) {
             s.xx[i][j] = size[i] > 0 && size[j] > 0 ? s.xx[i][j] / (size[i] * size[j]) : 0;
         }
         s.xy[i] = size[i] > 0 ? s.xy[i] / size[i] : 0;
         s.xx[i][i] += i == UNITS || weight <= 0 ? 0 : RIDGE + PRIOR / weight;
     }
-    for (unsigned mask = 1; mask < 1u << BT_FIT_TERMS; mask++) {
-        double x[BT_FIT_TERMS];
+    for (unsigned mask = 1; mask < 1u << BT_COST_TERMS; mask++) {
+        double x[BT_COST_TERMS];
         if ((mask & ~there) != 0 || !solve_subset(&s, mask, x)) {
             continue;
         }
         const double left = objective(&s, x);
         if (left < best) {
             best = left;
-            for (int i = 0; i < BT_FIT_TERMS; i++) {
+            for (int i = 0; i < BT_COST_TERMS; i++) {
                 f->cost[i] = size[i] > 0 ? x[i] / size[i] : 0;
             }
         }
     }
 }
 
-/* ---- doors ---- */
+/* ---- public ---- */
 
-void bt_cost_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
+void bt_cost_fit_put(bt_cost_fit *f, double pieces, double n, double attended, double ms)
 {
-    if (!(n > 0) || !(ms > 0) || !isfinite(ms) || !(pieces >= 0) || !(keys >= 0)) {
+    if (!(n > 0) || !(ms > 0) || !isfinite(ms) || !(pieces >= 0) || !(attended >= 0)) {
         return;
     }
-    const double x[BT_FIT_TERMS] = { pieces / n, 1, keys / n }, y = ms / n;
-    bt_fit_sums sample;
-    for (int i = 0; i < BT_FIT_TERMS; i++) {
+    const double x[BT_COST_TERMS] = { pieces / n, 1, attended / n }, y = ms / n;
+    bt_cost_sums sample;
+    for (int i = 0; i < BT_COST_TERMS; i++) {
         sample.xy[i] = x[i] * y;
-        for (int j = 0; j < BT_FIT_TERMS; j++) {
+        for (int j = 0; j < BT_COST_TERMS; j++) {
             sample.xx[i][j] = x[i] * x[j];
         }
     }
-    const double told = bt_cost_fit_at(f, pieces, n, keys);
+    const double told = bt_cost_fit_at(f, pieces, n, attended);
     const int surprise = told <= 0 ? 0 : ms > told * SURPRISE ? 1 : ms < told / SURPRISE ? -1 : 0;
     const bool changed = surprise != 0 && surprise == f->surprise;
     const uint32_t own = class_of(n);
     f->surprise = surprise;
-    for (uint32_t c = 0; c < BT_FIT_CLASSES; c++) {
+    for (uint32_t c = 0; c < BT_COST_CLASSES; c++) {
         scale(&f->classes[c], (c == own ? FADE_OWN : FADE_ALL) * (changed ? SURPRISE_KEEPS : 1));
     }
     add(&f->classes[own], &sample);
@@ -177,25 +177,25 @@ void bt_cost_fit_put(bt_fit *f, double pieces, double n, double keys, double ms)
     solve(f);
 }
 
-bool bt_cost_fit_known(const bt_fit *f)
+bool bt_cost_fit_known(const bt_cost_fit *f)
 {
     return f && f->n_samples > 0;
 }
 
-double bt_cost_fit_at(const bt_fit *f, double pieces, double n, double keys)
+double bt_cost_fit_at(const bt_cost_fit *f, double pieces, double n, double attended)
 {
     return bt_cost_fit_known(f)
-                   ? f->cost[PIECES] * pieces + f->cost[UNITS] * n + f->cost[KEYS] * keys
+                   ? f->cost[PIECES] * pieces + f->cost[UNITS] * n + f->cost[ATTENDED] * attended
                    : 0;
 }
 
-double bt_cost_fit_rate(const bt_fit *f, double n)
+double bt_cost_fit_rate(const bt_cost_fit *f, double n)
 {
-    const double ms = bt_cost_fit_at(f, 1, n, bt_route_keys(0, n));
+    const double ms = bt_cost_fit_at(f, 1, n, bt_cost_attended(0, n));
     return ms > 0 ? n / ms : 0;
 }
 
-double bt_route_keys(double first, double end)
+double bt_cost_attended(double first, double end)
 {
     return end > first ? (end - first) * (first + end + 1) / 2 : 0;
 }

@@ -1,4 +1,4 @@
-/* handoff/taper.h - where a prompt is cut, so that little is left to send when computing ends.
+/* route/chunk_plan.h - where a prompt is split, so that little is left to send when computing ends.
  *
  * While a chunk computes, its layers leave one by one. What no computing hides is the tail: the
  * last layer of the last chunk, and of a recurrent state what the last chunk was too short to hide.
@@ -9,12 +9,12 @@
  *
  * Pure arithmetic: no clocks, no memory. Threads: any. Failure: none.
  */
-#ifndef BT_HANDOFF_TAPER_H
-#define BT_HANDOFF_TAPER_H
+#ifndef BT_ROUTE_CHUNK_PLAN_H
+#define BT_ROUTE_CHUNK_PLAN_H
 
 #include <stdint.h>
 
-enum { BT_TAPER_CUTS_MAX = 16 };
+enum { BT_ROUTE_SPLITS_MAX = 16 };
 
 typedef struct {
     uint32_t first, end;               /* positions to compute and to send */
@@ -29,14 +29,14 @@ typedef struct {
     uint64_t state_bytes;              /* recurrent state, all layers; leaves with the last chunk */
     double   token_ms, step_ms;        /* a step of n tokens takes step_ms + n * token_ms */
     double   bytes_per_ms;             /* of the link */
-} bt_taper;
+} bt_route_plan;
 
 /* Positions in (first, end), rising, where a step must end; gives how many. Between them steps take
  * `chunk` tokens, behind the last all that are left. 0: chunk after chunk is as good, or rate or
  * link are not known (<= 0). */
-uint32_t bt_route_chunk_plan(const bt_taper *t, uint32_t ret_cuts[BT_TAPER_CUTS_MAX]);
+uint32_t bt_route_chunk_plan_make(const bt_route_plan *t, uint32_t ret_splits[BT_ROUTE_SPLITS_MAX]);
 
-/* From the first step's begin until all is sent, with these cuts; the way there is not in it. */
-double bt_route_chunk_plan_ms(const bt_taper *t, const uint32_t *cuts, uint32_t n_cuts);
+/* From the first step's begin until all is sent, with these splits; the way there is not in it. */
+double bt_route_chunk_plan_ms(const bt_route_plan *t, const uint32_t *splits, uint32_t n_splits);
 
 #endif

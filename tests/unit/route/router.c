@@ -1,4 +1,4 @@
-/* tests/unit/handoff/router.c - predicted times, choices. */
+/* tests/unit/route/router.c - predicted times, choices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,11 +8,11 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "handoff/router.h"
+#include "route/router.h"
 
-static bt_fit line(double fixed, double slope)
+static bt_cost_fit line(double fixed, double slope)
 {
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     for (int i = 0; i < 20; i++) {
         const double n = 100 * (1 + i % 5);
         bt_cost_fit_put(&f, 1, n, 0, fixed + slope * n);
@@ -22,7 +22,7 @@ static bt_fit line(double fixed, double slope)
 
 static char reason[256];
 
-static bt_router_answer choose(const bt_router_question *q, const bt_router_worker *w, uint32_t n)
+static bt_route_answer choose(const bt_route_question *q, const bt_route_worker *w, uint32_t n)
 {
     return bt_route_choose(q, w, n, -1, reason, sizeof reason);
 }
@@ -30,8 +30,8 @@ static bt_router_answer choose(const bt_router_question *q, const bt_router_work
 static void too_short_stays_and_long_goes(void **state)
 {
     (void)state;
-    const bt_router_worker w = { .ready = true };
-    bt_router_question q = { .position_end = 63, .automatic = true, .min_first = 64 };
+    const bt_route_worker w = { .ready = true };
+    bt_route_question q = { .position_end = 63, .automatic = true, .min_first = 64 };
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     assert_non_null(strstr(reason, "64"));
     q.position_end = 64;
@@ -47,9 +47,9 @@ static void too_short_stays_and_long_goes(void **state)
 static void nobody_ready_is_said(void **state)
 {
     (void)state;
-    const bt_router_worker w = { .ready = false };
-    const bt_router_question q = { .position_end = 500, .min_tokens = 1 };
-    const bt_router_answer a = choose(&q, &w, 1);
+    const bt_route_worker w = { .ready = false };
+    const bt_route_question q = { .position_end = 500, .min_tokens = 1 };
+    const bt_route_answer a = choose(&q, &w, 1);
     assert_int_equal(a.worker, -1);
     assert_true(a.wanted_remote);
     assert_string_equal(reason, "no worker is ready");
@@ -61,9 +61,9 @@ static void nobody_ready_is_said(void **state)
 static void who_is_away_and_slow_is_not_missed(void **state)
 {
     (void)state;
-    const bt_fit local = line(0, 1), slow = line(0, 2), fast = line(0, 0.5);
-    bt_router_worker w[2] = { { .compute = &slow }, { .ready = false } };
-    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+    const bt_cost_fit local = line(0, 1), slow = line(0, 2), fast = line(0, 0.5);
+    bt_route_worker w[2] = { { .compute = &slow }, { .ready = false } };
+    bt_route_question q = { .position_end = 500, .automatic = true, .min_first = 64,
                              .here = { .step = &local } };
     assert_false(choose(&q, w, 2).wanted_remote);
     assert_non_null(strstr(reason, "about 500 ms here and 1000 ms"));
@@ -80,14 +80,14 @@ static void who_is_away_and_slow_is_not_missed(void **state)
 static void least_finish_time_by_tokens(void **state)
 {
     (void)state;
-    const bt_fit rate = line(0, 1), slow = line(0, 1);
+    const bt_cost_fit rate = line(0, 1), slow = line(0, 1);
     /* Fewer prompts but more tokens ahead loses. */
-    bt_router_worker w[3] = {
+    bt_route_worker w[3] = {
         { .ready = true, .compute = &rate, .ahead = { 5000, 0 } },
         { .ready = true, .compute = &rate, .ahead = { 900, 0 } },
         { .ready = false, .compute = &rate },
     };
-    const bt_router_question q = { .position_end = 500, .min_tokens = 1, .token_bytes = 1000 };
+    const bt_route_question q = { .position_end = 500, .min_tokens = 1, .token_bytes = 1000 };
     assert_int_equal(choose(&q, w, 3).worker, 1);
     assert_int_equal(bt_route_choose(&q, w, 3, 1, reason, sizeof reason).worker, 0);
     w[0].ahead.n_tokens = 0;                          /* idle, but behind a slow link */
@@ -101,17 +101,17 @@ static void little_measured_is_enough_to_share(void **state)
 {
     (void)state;
     static const double lengths[] = { 150, 160, 155 };
-    bt_fit fits[2] = { 0 };
+    bt_cost_fit fits[2] = { 0 };
     for (int i = 0; i < 3; i++) {
         const double n = lengths[i];
-        bt_cost_fit_put(&fits[0], 1, n, bt_route_keys(0, n), 155 / 0.6);
-        bt_cost_fit_put(&fits[1], 1, n, bt_route_keys(0, n), 155 / 0.2);
+        bt_cost_fit_put(&fits[0], 1, n, bt_cost_attended(0, n), 155 / 0.6);
+        bt_cost_fit_put(&fits[1], 1, n, bt_cost_attended(0, n), 155 / 0.2);
     }
-    bt_router_worker w[2] = {
+    bt_route_worker w[2] = {
         { .ready = true, .compute = &fits[0], .chunk = 512, .idle_ms = 1 },
         { .ready = true, .compute = &fits[1], .chunk = 512, .idle_ms = 1 },
     };
-    const bt_router_question q = { .position_end = 155, .min_tokens = 1, .token_bytes = 1000 };
+    const bt_route_question q = { .position_end = 155, .min_tokens = 1, .token_bytes = 1000 };
     int n_given[2] = { 0 };
     for (int i = 0; i < 12; i++) {
         const int to = choose(&q, w, 2).worker;
@@ -120,7 +120,7 @@ static void little_measured_is_enough_to_share(void **state)
         assert_float_equal(bt_route_remote_ms(&q, &w[to]), (155 + ahead) / rate,
                            0.15 * (155 + ahead) / rate);
         w[to].ahead.n_tokens += 155;
-        w[to].ahead.keys += bt_route_keys(0, 155);
+        w[to].ahead.attended += bt_cost_attended(0, 155);
         n_given[to]++;
     }
     assert_in_range(n_given[1], 2, 4);
@@ -129,24 +129,24 @@ static void little_measured_is_enough_to_share(void **state)
 static void a_new_worker_gets_its_first_prompt(void **state)
 {
     (void)state;
-    const bt_fit rate = line(0, 1);
-    const bt_router_worker w[2] = {
+    const bt_cost_fit rate = line(0, 1);
+    const bt_route_worker w[2] = {
         { .ready = true, .compute = &rate, .ahead = { 300, 0 } },
         { .ready = true },
     };
-    const bt_router_question q = { .position_end = 500, .min_tokens = 1 };
+    const bt_route_question q = { .position_end = 500, .min_tokens = 1 };
     assert_int_equal(choose(&q, w, 2).worker, 1);
 }
 
 static void the_mind_is_changed_past_a_margin(void **state)
 {
     (void)state;
-    const bt_fit local = line(0, 1);
-    bt_fit remote = line(0, 1.02);
-    const bt_router_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
-    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+    const bt_cost_fit local = line(0, 1);
+    bt_cost_fit remote = line(0, 1.02);
+    const bt_route_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
+    bt_route_question q = { .position_end = 500, .automatic = true, .min_first = 64,
                              .here = { .step = &local }, .last_remote = true };
-    bt_router_answer a = choose(&q, &w, 1);
+    bt_route_answer a = choose(&q, &w, 1);
     assert_true(a.measured);
     assert_int_equal(a.worker, 0);                  /* 2 % slower: stays */
     remote = line(0, 0.98);
@@ -164,19 +164,19 @@ static void the_mind_is_changed_past_a_margin(void **state)
 static void a_worker_passed_over_is_tried_again(void **state)
 {
     (void)state;
-    const bt_fit local = line(0, 1);
-    bt_fit remote = line(0, 3);
-    bt_router_worker w = { .ready = true, .compute = &remote };
-    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+    const bt_cost_fit local = line(0, 1);
+    bt_cost_fit remote = line(0, 3);
+    bt_route_worker w = { .ready = true, .compute = &remote };
+    bt_route_question q = { .position_end = 500, .automatic = true, .min_first = 64,
                              .here = { .step = &local } };
     assert_int_equal(choose(&q, &w, 1).worker, -1);
-    w.idle_ms = BT_ROUTER_STALE_MS + 1;             /* for a minute, */
+    w.idle_ms = BT_ROUTE_STALE_MS + 1;             /* for a minute, */
     w.n_passed = 3;
     assert_true(choose(&q, &w, 1).probe);
     assert_non_null(strstr(reason, "60 s ago"));
     w.idle_ms = 1000;
-    w.n_passed = BT_ROUTER_STALE_PROMPTS;           /* or for so many prompts */
-    const bt_router_answer a = choose(&q, &w, 1);
+    w.n_passed = BT_ROUTE_STALE_PROMPTS;           /* or for so many prompts */
+    const bt_route_answer a = choose(&q, &w, 1);
     assert_true(a.probe);
     assert_non_null(strstr(reason, "16 prompts ago"));
     assert_int_equal(a.worker, 0);
@@ -185,14 +185,14 @@ static void a_worker_passed_over_is_tried_again(void **state)
     assert_true(choose(&q, &w, 1).probe);
     assert_non_null(strstr(reason, "the worker was far faster than expected"));
     remote.surprise = 0;
-    bt_fit link = line(0, 1e-6);
+    bt_cost_fit link = line(0, 1e-6);
     link.surprise = -1;
     w.link = &link;
     assert_true(choose(&q, &w, 1).probe);
     assert_non_null(strstr(reason, "the link to the worker was far faster"));
     link.surprise = 0;
     assert_false(choose(&q, &w, 1).probe);
-    w.n_passed = BT_ROUTER_STALE_PROMPTS;
+    w.n_passed = BT_ROUTE_STALE_PROMPTS;
     remote = line(0, 5);                            /* hopeless, */
     assert_int_equal(choose(&q, &w, 1).worker, -1);
     q.hedged = true;                                /* but where it costs nothing */
@@ -202,15 +202,15 @@ static void a_worker_passed_over_is_tried_again(void **state)
 static void a_worker_that_others_outran_is_tried_again(void **state)
 {
     (void)state;
-    const bt_fit fast = line(0, 0.1), slow = line(0, 0.3), local = line(0, 1);
-    bt_router_worker w[2] = {
+    const bt_cost_fit fast = line(0, 0.1), slow = line(0, 0.3), local = line(0, 1);
+    bt_route_worker w[2] = {
         { .ready = true, .compute = &fast, .idle_ms = 1 },
         { .ready = true, .compute = &slow, .idle_ms = 1 },
     };
-    bt_router_question q = { .position_end = 500, .automatic = true, .min_first = 64,
+    bt_route_question q = { .position_end = 500, .automatic = true, .min_first = 64,
                              .here = { .step = &local } };
     assert_int_equal(choose(&q, w, 2).worker, 0);
-    w[1].idle_ms = BT_ROUTER_STALE_MS + 1;
+    w[1].idle_ms = BT_ROUTE_STALE_MS + 1;
     assert_int_equal(choose(&q, w, 2).worker, 1);
     assert_non_null(strstr(reason, "60 s ago"));
     w[1].ahead.n_tokens = 5000;
@@ -221,14 +221,14 @@ static void a_worker_that_others_outran_is_tried_again(void **state)
 static void this_machine_is_measured_too(void **state)
 {
     (void)state;
-    const bt_fit remote = line(0, 0.5);
-    bt_fit none = { 0 };
-    const bt_router_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
-    bt_router_question q = { .position_end = 5000, .automatic = true, .min_first = 64,
+    const bt_cost_fit remote = line(0, 0.5);
+    bt_cost_fit none = { 0 };
+    const bt_route_worker w = { .ready = true, .compute = &remote, .idle_ms = 1 };
+    bt_route_question q = { .position_end = 5000, .automatic = true, .min_first = 64,
                              .here = { .step = &none } };
     assert_int_equal(choose(&q, &w, 1).worker, 0);
     q.position_end = 500;
-    const bt_router_answer a = choose(&q, &w, 1);
+    const bt_route_answer a = choose(&q, &w, 1);
     assert_int_equal(a.worker, -1);
     assert_true(a.probe);
     assert_false(a.wanted_remote);
@@ -244,14 +244,14 @@ static void this_machine_is_measured_too(void **state)
 static void depth_makes_a_prompt_dearer(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     for (int i = 0; i < 40; i++) {
         const double first = 100 * (i % 8), n = 50 * (1 + i % 5);
-        const double keys = bt_route_keys(first, first + n);
-        bt_cost_fit_put(&f, 1, n, keys, n + 0.001 * keys);
+        const double attended = bt_cost_attended(first, first + n);
+        bt_cost_fit_put(&f, 1, n, attended, n + 0.001 * attended);
     }
-    bt_router_question q = { .position_first = 0, .position_end = 1000, .here = { .step = &f } };
-    const bt_router_worker w = { .ready = true, .compute = &f };
+    bt_route_question q = { .position_first = 0, .position_end = 1000, .here = { .step = &f } };
+    const bt_route_worker w = { .ready = true, .compute = &f };
     const double at_0 = bt_route_local_ms(&q), there_0 = bt_route_remote_ms(&q, &w);
     q.position_first = 9000;
     q.position_end = 10000;
@@ -259,19 +259,19 @@ static void depth_makes_a_prompt_dearer(void **state)
     assert_float_equal(bt_route_local_ms(&q) / at_0, 7, 0.2);
     /* A worker that has nothing in its cache must compute all that lies before as well. */
     assert_float_equal(bt_route_remote_ms(&q, &w) / there_0, 40, 1.5);
-    const bt_router_worker has_it = { .ready = true, .compute = &f, .n_known = 9000 };
+    const bt_route_worker has_it = { .ready = true, .compute = &f, .n_known = 9000 };
     assert_float_equal(bt_route_remote_ms(&q, &has_it) / there_0, 7, 0.2);
 }
 
 static void what_is_sent_is_what_we_lack(void **state)
 {
     (void)state;
-    bt_fit compute = line(0, 0.001), link = { 0 };
+    bt_cost_fit compute = line(0, 0.001), link = { 0 };
     for (int i = 1; i <= 20; i++) {
         bt_cost_fit_put(&link, 1, 1e6 * i, 0, 10 * i);   /* 100 MB/s */
     }
-    const bt_router_worker w = { .ready = true, .compute = &compute, .link = &link };
-    bt_router_question q = { .position_end = 1000, .token_bytes = 100000 };
+    const bt_route_worker w = { .ready = true, .compute = &compute, .link = &link };
+    bt_route_question q = { .position_end = 1000, .token_bytes = 100000 };
     assert_float_equal(bt_route_remote_ms(&q, &w), 1000, 20);
     q.position_first = 900;
     assert_float_equal(bt_route_remote_ms(&q, &w), 100, 2);
@@ -280,8 +280,8 @@ static void what_is_sent_is_what_we_lack(void **state)
 static void decoding_slows_a_prefill_here(void **state)
 {
     (void)state;
-    const bt_fit step = line(0, 1);
-    bt_router_question q = { .position_end = 1000, .here = { .step = &step, .gap_ms = 50,
+    const bt_cost_fit step = line(0, 1);
+    bt_route_question q = { .position_end = 1000, .here = { .step = &step, .gap_ms = 50,
                                                              .chunk = 512 } };
     assert_float_equal(bt_route_local_ms(&q), 1000, 10);
     q.here.decode_ms = 25;                          /* half of each step */
@@ -294,17 +294,17 @@ static void decoding_slows_a_prefill_here(void **state)
 static void break_even_is_where_the_choice_changes(void **state)
 {
     (void)state;
-    const bt_fit local = line(0, 1), remote = line(30, 0.25), hopeless = line(0, 9);
-    const bt_router_worker w = { .ready = true, .compute = &remote, .round_trip_ms = 100,
+    const bt_cost_fit local = line(0, 1), remote = line(30, 0.25), hopeless = line(0, 9);
+    const bt_route_worker w = { .ready = true, .compute = &remote, .round_trip_ms = 100,
                                  .idle_ms = 1 };
-    bt_router_question q = { .automatic = true, .min_first = 64, .here = { .step = &local } };
+    bt_route_question q = { .automatic = true, .min_first = 64, .here = { .step = &local } };
     const uint32_t n = bt_route_break_even(&q, &w);
     assert_in_range(n, 103, 110);                   /* 80 / 0.75 */
     q.position_end = n + n / 10;
     assert_int_equal(choose(&q, &w, 1).worker, 0);
     q.position_end = n - n / 10;
     assert_int_equal(choose(&q, &w, 1).worker, -1);
-    const bt_router_worker slow = { .ready = true, .compute = &hopeless };
+    const bt_route_worker slow = { .ready = true, .compute = &hopeless };
     assert_int_equal(bt_route_break_even(&q, &slow), UINT32_MAX);
     q.automatic = false;
     q.min_tokens = 5;

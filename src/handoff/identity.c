@@ -1,18 +1,18 @@
-/* handoff/greeting.c - see greeting.h. */
-#include "handoff/greeting.h"
+/* handoff/identity.c - see greeting.h. */
+#include "handoff/identity.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "handoff/rows.h"
+#include "kv/codec.h"
 #include "quant/types.h"
 
 bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const char *numerics)
 {
     const bt_engine_options *o = bt_engine_options_of(engine);
     const bt_kv_layout *layout = bt_engine_kv_layout(engine);
-    const bt_rows_form stored = bt_handoff_codec_stored(layout);
+    const bt_kv_form stored = bt_kv_codec_stored(layout);
     const bt_model_identity *id = bt_model_identity_of(o->model);
     return (bt_wire_hello){
         .version_major = BT_WIRE_VERSION_MAJOR,
@@ -25,7 +25,7 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
         .type_k = (uint32_t)layout->type_k,
         .type_v = (uint32_t)layout->type_v,
         .n_layers = layout->n_layers,
-        .token_bytes = bt_handoff_codec_token_bytes(&stored),
+        .token_bytes = bt_kv_codec_token_bytes(&stored),
         .numerics = bt_wire_text_of(numerics),
         .model = bt_wire_text_of(bt_model_config_of(o->model)->name),
         .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),

@@ -1,4 +1,4 @@
-/* tests/unit/handoff/fit.c - costs from samples. */
+/* tests/unit/cost/fit.c - costs from samples. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,23 +6,23 @@
 
 #include <cmocka.h>
 
-#include "handoff/router.h"
+#include "route/router.h"
 
-static double truth(double pieces, double n, double keys)
+static double truth(double pieces, double n, double attended)
 {
-    return 7 * pieces + 0.5 * n + 1e-4 * keys;
+    return 7 * pieces + 0.5 * n + 1e-4 * attended;
 }
 
-static void put(bt_fit *f, double first, double n)
+static void put(bt_cost_fit *f, double first, double n)
 {
-    const double keys = bt_route_keys(first, first + n);
-    bt_cost_fit_put(f, 1, n, keys, truth(1, n, keys));
+    const double attended = bt_cost_attended(first, first + n);
+    bt_cost_fit_put(f, 1, n, attended, truth(1, n, attended));
 }
 
 static void three_costs_are_found(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     assert_false(bt_cost_fit_known(&f));
     assert_float_equal(bt_cost_fit_at(&f, 1, 10, 55), 0, 0);
     for (int i = 0; i < 30; i++) {
@@ -32,14 +32,14 @@ static void three_costs_are_found(void **state)
     assert_float_equal(f.cost[1], 0.5, 0.025);
     assert_float_equal(f.cost[2], 1e-4, 5e-6);
     /* Far outside of what was seen, by size and by depth. */
-    const double keys = bt_route_keys(8000, 12000), want = truth(1, 4000, keys);
-    assert_float_equal(bt_cost_fit_at(&f, 1, 4000, keys), want, want * 0.03);
+    const double attended = bt_cost_attended(8000, 12000), want = truth(1, 4000, attended);
+    assert_float_equal(bt_cost_fit_at(&f, 1, 4000, attended), want, want * 0.03);
 }
 
 static void one_size_goes_through_the_origin(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     bt_cost_fit_put(&f, 1, 200, 0, 100);
     bt_cost_fit_put(&f, 1, 200, 0, 100);
     assert_float_equal(bt_cost_fit_at(&f, 1, 400, 0), 200, 0.5);
@@ -56,14 +56,15 @@ static void about_one_size_is_per_unit(void **state)
         { 330, 240, 241, 235, 243 },
     };
     for (size_t k = 0; k < 4; k++) {
-        bt_fit f = { 0 };
+        bt_cost_fit f = { 0 };
         for (int i = 0; i < 5; i++) {
-            bt_cost_fit_put(&f, 1, lengths[i], bt_route_keys(0, lengths[i]), noises[k][i]);
+            bt_cost_fit_put(&f, 1, lengths[i], bt_cost_attended(0, lengths[i]), noises[k][i]);
         }
         assert_in_range(bt_cost_fit_at(&f, 1, 8, 36), 8, 45);                  /* 12.6 */
-        assert_in_range(bt_cost_fit_at(&f, 1, 154, bt_route_keys(0, 154)), 225, 275);
-        assert_in_range(bt_cost_fit_at(&f, 1, 422, bt_route_keys(0, 422)), 580, 850); /* 664 */
-        assert_in_range(bt_cost_fit_at(&f, 2, 834, bt_route_keys(0, 834)), 1100, 2000);  /* 1312 */
+        assert_in_range(bt_cost_fit_at(&f, 1, 154, bt_cost_attended(0, 154)), 225, 275);
+        assert_in_range(bt_cost_fit_at(&f, 1, 422, bt_cost_attended(0, 422)), 580, 850); /* 664 */
+        /* 1312 */
+        assert_in_range(bt_cost_fit_at(&f, 2, 834, bt_cost_attended(0, 834)), 1100, 2000);
     }
 }
 
@@ -71,23 +72,23 @@ static void about_one_size_is_per_unit(void **state)
 static void two_sizes_overrule_it(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     for (int i = 0; i < 5; i++) {
-        bt_cost_fit_put(&f, 1, 150 + i, bt_route_keys(0, 150 + i), 100 + 0.5 * (150 + i));
+        bt_cost_fit_put(&f, 1, 150 + i, bt_cost_attended(0, 150 + i), 100 + 0.5 * (150 + i));
     }
     for (int i = 0; i < 2; i++) {
-        bt_cost_fit_put(&f, 1, 600 + i, bt_route_keys(0, 600 + i), 100 + 0.5 * (600 + i));
+        bt_cost_fit_put(&f, 1, 600 + i, bt_cost_attended(0, 600 + i), 100 + 0.5 * (600 + i));
     }
-    assert_in_range(bt_cost_fit_at(&f, 1, 150, bt_route_keys(0, 150)), 166, 184);      /* 175 */
-    assert_in_range(bt_cost_fit_at(&f, 1, 600, bt_route_keys(0, 600)), 370, 430);      /* 400 */
-    assert_in_range(bt_cost_fit_at(&f, 1, 30, bt_route_keys(0, 30)), 80, 118);         /* 115 */
-    assert_in_range(bt_cost_fit_at(&f, 2, 1200, bt_route_keys(0, 1200)), 700, 880);    /* 800 */
+    assert_in_range(bt_cost_fit_at(&f, 1, 150, bt_cost_attended(0, 150)), 166, 184);      /* 175 */
+    assert_in_range(bt_cost_fit_at(&f, 1, 600, bt_cost_attended(0, 600)), 370, 430);      /* 400 */
+    assert_in_range(bt_cost_fit_at(&f, 1, 30, bt_cost_attended(0, 30)), 80, 118);         /* 115 */
+    assert_in_range(bt_cost_fit_at(&f, 2, 1200, bt_cost_attended(0, 1200)), 700, 880);    /* 800 */
 }
 
 static void nonsense_never_gives_negative_costs(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     bt_cost_fit_put(&f, 1, 10, 55, 100);
     bt_cost_fit_put(&f, 1, 1000, 500500, 50);            /* falling */
     bt_cost_fit_put(&f, 1, 0, 0, 5);                     /* no sample at all, all of these */
@@ -105,15 +106,15 @@ static void nonsense_never_gives_negative_costs(void **state)
 static void a_long_prompt_does_not_wipe_out_short_ones(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     for (int i = 0; i < 8; i++) {
         put(&f, 0, 32 + 4 * i);
     }
     for (int i = 0; i < 100; i++) {
         put(&f, 512.0 * i, 512);
     }
-    const double keys = bt_route_keys(0, 32), want = truth(1, 32, keys);
-    assert_float_equal(bt_cost_fit_at(&f, 1, 32, keys), want, want * 0.1);
+    const double attended = bt_cost_attended(0, 32), want = truth(1, 32, attended);
+    assert_float_equal(bt_cost_fit_at(&f, 1, 32, attended), want, want * 0.1);
 }
 
 /* Ten times slower, or faster, from one sample to the next: within four samples most of the way. */
@@ -122,7 +123,7 @@ static void a_change_is_followed_at_once(void **state)
     (void)state;
     static const double factors[] = { 10, 0.1 };
     for (int k = 0; k < 2; k++) {
-        bt_fit f = { 0 };
+        bt_cost_fit f = { 0 };
         for (int i = 0; i < 50; i++) {
             bt_cost_fit_put(&f, 1, 1000 + 10 * (i % 7), 0, 100 + (i % 7));
         }
@@ -137,7 +138,7 @@ static void a_change_is_followed_at_once(void **state)
 static void one_odd_sample_moves_little(void **state)
 {
     (void)state;
-    bt_fit f = { 0 };
+    bt_cost_fit f = { 0 };
     for (int i = 0; i < 50; i++) {
         bt_cost_fit_put(&f, 1, 1000 + 100 * (i % 7), 0, 100 + 10 * (i % 7));
     }

@@ -1,5 +1,5 @@
-/* handoff/rows_fast.c - see rows_fast.h. */
-#include "handoff/rows_fast.h"
+/* kv/codec_fast.c - see rows_fast.h. */
+#include "kv/codec_fast.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static void decode(const uint8_t *from, uint8_t *to)
     }
 }
 
-void bt_handoff_codec_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
+void bt_kv_codec_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
 {
     for (; n >= BLOCK; n -= BLOCK) {
         encode(from, to);
@@ -107,7 +107,7 @@ void bt_handoff_codec_f16_to_q8_0(const uint8_t *from, uint8_t *to, size_t n)
     }
 }
 
-void bt_handoff_codec_q8_0_to_f16(const uint8_t *from, uint8_t *to, size_t n)
+void bt_kv_codec_q8_0_to_f16(const uint8_t *from, uint8_t *to, size_t n)
 {
     for (; n >= BLOCK; n -= BLOCK) {
         decode(from, to);

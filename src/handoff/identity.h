@@ -1,9 +1,9 @@
-/* handoff/greeting.h - who we are on the wire: the identity of an engine's KV rows.
+/* handoff/identity.h - who we are on the wire: the identity of an engine's KV rows.
  *
  * Threads: any. Failure: none; texts are borrowed from the model and from `numerics`.
  */
-#ifndef BT_HANDOFF_GREETING_H
-#define BT_HANDOFF_GREETING_H
+#ifndef BT_HANDOFF_IDENTITY_H
+#define BT_HANDOFF_IDENTITY_H
 
 #include "engine/engine.h"
 #include "wire/identity.h"

@@ -1,4 +1,4 @@
-/* tests/unit/handoff/known.c - what a worker's cache should hold. */
+/* tests/unit/route/cache_hint.c - what a worker's cache should hold. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,21 +7,22 @@
 
 #include <cmocka.h>
 
-#include "handoff/known.h"
+#include "route/cache_hint.h"
 
 enum { N = 1000 };
 
 static void beginnings_are_known(void **state)
 {
     (void)state;
-    bt_known *k = calloc(1, sizeof *k);
+    bt_cache_hint *k = calloc(1, sizeof *k);
     uint32_t a[N], b[N];
     for (uint32_t i = 0; i < N; i++) {
         a[i] = b[i] = i * 7;
     }
     assert_int_equal(bt_route_cache_hint_find(k, 7, a, N), 0);
     bt_route_cache_hint_put(k, 7, a, N);
-    assert_int_equal(bt_route_cache_hint_find(k, 7, a, N), N / BT_KNOWN_BLOCK * BT_KNOWN_BLOCK);
+    assert_int_equal(bt_route_cache_hint_find(k, 7, a, N),
+                     N / BT_CACHE_HINT_BLOCK * BT_CACHE_HINT_BLOCK);
     assert_int_equal(bt_route_cache_hint_find(k, 7, a, 200), 192);
     assert_int_equal(bt_route_cache_hint_find(k, 7, a, 63), 0);
     b[300] ^= 1;                        /* everything behind it is another text */
@@ -37,8 +38,8 @@ static void beginnings_are_known(void **state)
 static void long_prompts_are_known_whole(void **state)
 {
     (void)state;
-    enum { MANY = 2000 * BT_KNOWN_BLOCK };
-    bt_known *k = calloc(1, sizeof *k);
+    enum { MANY = 2000 * BT_CACHE_HINT_BLOCK };
+    bt_cache_hint *k = calloc(1, sizeof *k);
     uint32_t *tokens = malloc(MANY * sizeof *tokens);
     for (uint32_t seed = 0; seed < 20; seed++) {
         for (uint32_t i = 0; i < MANY; i++) {
@@ -55,14 +56,15 @@ static void long_prompts_are_known_whole(void **state)
 static void the_newest_stay(void **state)
 {
     (void)state;
-    bt_known *k = calloc(1, sizeof *k);
-    uint32_t tokens[BT_KNOWN_BLOCK];
-    for (uint32_t i = 0; i < 4 * BT_KNOWN_SLOTS; i++) {
-        for (uint32_t j = 0; j < BT_KNOWN_BLOCK; j++) {
+    bt_cache_hint *k = calloc(1, sizeof *k);
+    uint32_t tokens[BT_CACHE_HINT_BLOCK];
+    for (uint32_t i = 0; i < 4 * BT_CACHE_HINT_SLOTS; i++) {
+        for (uint32_t j = 0; j < BT_CACHE_HINT_BLOCK; j++) {
             tokens[j] = i + j;
         }
-        bt_route_cache_hint_put(k, 7, tokens, BT_KNOWN_BLOCK);
-        assert_int_equal(bt_route_cache_hint_find(k, 7, tokens, BT_KNOWN_BLOCK), BT_KNOWN_BLOCK);
+        bt_route_cache_hint_put(k, 7, tokens, BT_CACHE_HINT_BLOCK);
+        assert_int_equal(bt_route_cache_hint_find(k, 7, tokens, BT_CACHE_HINT_BLOCK),
+                         BT_CACHE_HINT_BLOCK);
     }
     free(k);
 }

@@ -1,10 +1,10 @@
-/* handoff/router.c - see router.h; predicted times and the choice. */
-#include "handoff/router.h"
+/* route/router.c - see router.h; predicted times and the choice. */
+#include "route/router.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/limits.h"
-#include "handoff/say.h"
 
 /* ---- predicted milliseconds until the first token ---- */
 
@@ -15,16 +15,16 @@ double bt_route_steps(double n, uint32_t chunk)
 }
 
 /* Of rows [first, end), alone. */
-static double compute_ms(const bt_fit *f, uint32_t chunk, double first, double end)
+static double compute_ms(const bt_cost_fit *f, uint32_t chunk, double first, double end)
 {
     return end > first ? bt_cost_fit_at(f, bt_route_steps(end - first, chunk), end - first,
-                                        bt_route_keys(first, end))
+                                        bt_cost_attended(first, end))
                        : 0;
 }
 
-static double ahead_ms(const bt_fit *f, uint32_t chunk, const bt_router_load *l)
+static double ahead_ms(const bt_cost_fit *f, uint32_t chunk, const bt_route_load *l)
 {
-    return bt_cost_fit_at(f, chunk > 0 ? l->n_tokens / chunk : 0, l->n_tokens, l->keys);
+    return bt_cost_fit_at(f, chunk > 0 ? l->n_tokens / chunk : 0, l->n_tokens, l->attended);
 }
 
 /* Computing and sending go on at the same time, so the longer of the two counts:
@@ -33,7 +33,7 @@ static double ahead_ms(const bt_fit *f, uint32_t chunk, const bt_router_load *l)
  *          |  lead + computing what we have + bytes / rate  |
  *
  * What the worker has in its cache need not be computed, and what we have need not be sent. */
-double bt_route_remote_ms(const bt_router_question *q, const bt_router_worker *w)
+double bt_route_remote_ms(const bt_route_question *q, const bt_route_worker *w)
 {
     if (!bt_cost_fit_known(w->compute)) {
         return 0;
@@ -52,15 +52,15 @@ double bt_route_remote_ms(const bt_router_question *q, const bt_router_worker *w
 
 /* A step takes a chunk of the prompt at most; while others decode it must also end in time for
  * them, and each step decodes for them first. */
-double bt_route_local_ms(const bt_router_question *q)
+double bt_route_local_ms(const bt_route_question *q)
 {
-    const bt_router_here *h = &q->here;
+    const bt_route_here *h = &q->here;
     if (!bt_cost_fit_known(h->step)) {
         return 0;
     }
     const double first = q->position_first, end = q->position_end, n = end - first;
     double steps = bt_route_steps(n, h->chunk);
-    const double rows_ms = bt_cost_fit_at(h->step, 0, n, bt_route_keys(first, end)) +
+    const double rows_ms = bt_cost_fit_at(h->step, 0, n, bt_cost_attended(first, end)) +
                            ahead_ms(h->step, h->chunk, &h->ahead);
     if (h->decode_ms > 0 && h->gap_ms > h->decode_ms) {
         const double in_time = rows_ms / (h->gap_ms - h->decode_ms);
@@ -71,17 +71,17 @@ double bt_route_local_ms(const bt_router_question *q)
 
 /* ---- among workers ---- */
 
-static bool judged(const bt_fit *f)
+static bool judged(const bt_cost_fit *f)
 {
-    return f && f->n_samples >= BT_ROUTER_SAMPLES_MIN;
+    return f && f->n_samples >= BT_ROUTE_SAMPLES_MIN;
 }
 
 /* The order among workers needs an estimate also for one that has not worked yet: the fastest of
  * the others stands in, so that a new worker gets its first prompt. */
-static double order_ms(const bt_router_question *q, const bt_router_worker *w,
-                       const bt_fit *stand_in)
+static double order_ms(const bt_route_question *q, const bt_route_worker *w,
+                       const bt_cost_fit *stand_in)
 {
-    bt_router_worker like = *w;
+    bt_route_worker like = *w;
     if (!bt_cost_fit_known(like.compute)) {
         like.compute = stand_in;
     }
@@ -91,13 +91,13 @@ static double order_ms(const bt_router_question *q, const bt_router_worker *w,
     return w->round_trip_ms + w->ahead.n_tokens + (q->position_end - q->position_first);
 }
 
-static const bt_fit *fastest(const bt_router_question *q, const bt_router_worker *workers,
+static const bt_cost_fit *fastest(const bt_route_question *q, const bt_route_worker *workers,
                              uint32_t n_workers)
 {
-    const bt_fit *best = NULL;
+    const bt_cost_fit *best = NULL;
     const double n = q->position_end;
     for (uint32_t i = 0; i < n_workers; i++) {
-        const bt_fit *f = workers[i].compute;
+        const bt_cost_fit *f = workers[i].compute;
         if (bt_cost_fit_known(f) && (!best || bt_cost_fit_rate(f, n) > bt_cost_fit_rate(best, n))) {
             best = f;
         }
@@ -105,10 +105,10 @@ static const bt_fit *fastest(const bt_router_question *q, const bt_router_worker
     return best;
 }
 
-static int best_worker(const bt_router_question *q, const bt_router_worker *workers,
+static int best_worker(const bt_route_question *q, const bt_route_worker *workers,
                        uint32_t n_workers, int skip)
 {
-    const bt_fit *stand_in = fastest(q, workers, n_workers);
+    const bt_cost_fit *stand_in = fastest(q, workers, n_workers);
     double best_ms = 0;
     int best = -1;
     for (uint32_t i = 0; i < n_workers; i++) {
@@ -124,21 +124,21 @@ static int best_worker(const bt_router_question *q, const bt_router_worker *work
     return best;
 }
 
-static bool is_stale(const bt_router_worker *w)
+static bool is_stale(const bt_route_worker *w)
 {
-    return w->idle_ms > BT_ROUTER_STALE_MS || w->n_passed >= BT_ROUTER_STALE_PROMPTS;
+    return w->idle_ms > BT_ROUTE_STALE_MS || w->n_passed >= BT_ROUTE_STALE_PROMPTS;
 }
 
 /* A worker that others have outrun for a while gets a prompt again, as if we had outrun it. */
-static int stale_worker(const bt_router_question *q, const bt_router_worker *workers,
+static int stale_worker(const bt_route_question *q, const bt_route_worker *workers,
                         uint32_t n_workers, int skip, double best_ms, double local_ms)
 {
     for (uint32_t i = 0; i < n_workers; i++) {
-        const bt_router_worker *w = &workers[i];
+        const bt_route_worker *w = &workers[i];
         const double ms = bt_route_remote_ms(q, w);
         const double most_ms = q->hedged && local_ms > 0 && local_ms < ms ? local_ms : ms;
         if (w->ready && (int)i != skip && is_stale(w) &&
-            most_ms <= best_ms * BT_ROUTER_PROBE_MAX) {
+            most_ms <= best_ms * BT_ROUTE_PROBE_MAX) {
             return (int)i;
         }
     }
@@ -147,70 +147,72 @@ static int stale_worker(const bt_router_question *q, const bt_router_worker *wor
 
 /* ---- here or there ---- */
 
-static uint32_t tokens_of(const bt_router_question *q)
+static uint32_t tokens_of(const bt_route_question *q)
 {
     return q->position_end - q->position_first;
 }
 
 /* By a number of tokens: the option's, or, until workers are measured, a guess. */
-static void choose_by_tokens(const bt_router_question *q, bt_router_answer *a, char *reason,
+static void choose_by_tokens(const bt_route_question *q, bt_route_answer *a, char *reason,
                              size_t size)
 {
     const uint32_t n = tokens_of(q);
     const uint32_t least = q->always ? 1 : q->automatic ? q->min_first : q->min_tokens;
     if (n < least) {
-        bt_say(reason, size, "%u tokens to prefill, fewer than the %u that go to a worker", n,
+        snprintf(reason, size, "%u tokens to prefill, fewer than the %u that go to a worker", n,
                least);
         a->worker = -1;
         return;
     }
     a->wanted_remote = true;
     if (a->worker < 0) {
-        bt_say(reason, size, "no worker is ready");
+        snprintf(reason, size, "no worker is ready");
     } else if (q->always) {
-        bt_say(reason, size, "the request asks for a worker");
+        snprintf(reason, size, "the request asks for a worker");
     } else {
-        bt_say(reason, size, "%u tokens to prefill, at least the %u that go to a worker", n, least);
+        snprintf(reason, size, "%u tokens to prefill, at least the %u that go to a worker", n,
+                 least);
     }
 }
 
 /* The last sample was far better than what had been learned: one more like it changes the mind. */
-static bool faster_than_thought(const bt_router_worker *w)
+static bool faster_than_thought(const bt_route_worker *w)
 {
     return w->compute->surprise < 0 || (w->link && w->link->surprise < 0);
 }
 
 /* Why it is tried although it seems slower. */
-static void say_probe(const bt_router_worker *w, char *reason, size_t size)
+static void say_probe(const bt_route_worker *w, char *reason, size_t size)
 {
-    if (w->idle_ms > BT_ROUTER_STALE_MS) {
-        bt_say(reason, size, "the worker was last given a prompt %.0f s ago: is it still slower?",
+    if (w->idle_ms > BT_ROUTE_STALE_MS) {
+        snprintf(reason, size, "the worker was last given a prompt %.0f s ago: is it still slower?",
                w->idle_ms / 1000);
-    } else if (w->n_passed >= BT_ROUTER_STALE_PROMPTS) {
-        bt_say(reason, size, "the worker was last given a prompt %u prompts ago: is it still "
+    } else if (w->n_passed >= BT_ROUTE_STALE_PROMPTS) {
+        snprintf(reason, size, "the worker was last given a prompt %u prompts ago: is it still "
                "slower?", w->n_passed);
     } else {
-        bt_say(reason, size, "the %s was far faster than expected with its last prompt: is it so?",
+        snprintf(reason, size,
+                 "the %s was far faster than expected with its last prompt: is it so?",
                w->compute->surprise < 0 ? "worker" : "link to the worker");
     }
 }
 
 /* By predicted times, which both are known. */
-static void choose_by_time(const bt_router_question *q, const bt_router_worker *w,
-                           bt_router_answer *a, char *reason, size_t size)
+static void choose_by_time(const bt_route_question *q, const bt_route_worker *w,
+                           bt_route_answer *a, char *reason, size_t size)
 {
-    const double margin = q->last_remote ? BT_ROUTER_MARGIN : 1 / BT_ROUTER_MARGIN;
+    const double margin = q->last_remote ? BT_ROUTE_MARGIN : 1 / BT_ROUTE_MARGIN;
     const bool stale = is_stale(w) || faster_than_thought(w);
     a->measured = true;
     if (a->remote_ms <= a->local_ms * margin) {
-        bt_say(reason, size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
+        snprintf(reason, size, "%u tokens take about %.0f ms on the worker and %.0f ms here",
                tokens_of(q), a->remote_ms, a->local_ms);
     } else if (stale && tokens_of(q) >= q->min_first &&
-               (q->hedged || a->remote_ms <= a->local_ms * BT_ROUTER_PROBE_MAX)) {
+               (q->hedged || a->remote_ms <= a->local_ms * BT_ROUTE_PROBE_MAX)) {
         a->probe = true;
         say_probe(w, reason, size);
     } else {
-        bt_say(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
+        snprintf(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker",
                tokens_of(q), a->local_ms, a->remote_ms);
         a->worker = -1;
     }
@@ -218,35 +220,36 @@ static void choose_by_time(const bt_router_question *q, const bt_router_worker *
 
 /* No worker can take it. Whether that is a pity: not where all that are known to be slower than
  * this machine; then it is kept here by choice, and would have been with all of them ready. */
-static bool kept_anyway(const bt_router_question *q, const bt_router_worker *workers,
-                        uint32_t n_workers, bt_router_answer *a, char *reason, size_t size)
+static bool kept_anyway(const bt_route_question *q, const bt_route_worker *workers,
+                        uint32_t n_workers, bt_route_answer *a, char *reason, size_t size)
 {
     double best_ms = 0;
     for (uint32_t i = 0; i < n_workers; i++) {
-        const bt_router_worker *w = &workers[i];
+        const bt_route_worker *w = &workers[i];
         const double ms = judged(w->compute) ? bt_route_remote_ms(q, w) : 0;
         best_ms = ms > 0 && (best_ms <= 0 || ms < best_ms) ? ms : best_ms;
     }
     if (best_ms <= 0 || !judged(q->here.step) || best_ms <= a->local_ms) {
         return false;
     }
-    bt_say(reason, size, "%u tokens take about %.0f ms here and %.0f ms on a worker, were it ready",
+    snprintf(reason, size,
+             "%u tokens take about %.0f ms here and %.0f ms on a worker, were it ready",
            tokens_of(q), a->local_ms, best_ms);
     return true;
 }
 
-bt_router_answer bt_route_choose(const bt_router_question *q, const bt_router_worker *workers,
+bt_route_answer bt_route_choose(const bt_route_question *q, const bt_route_worker *workers,
                                  uint32_t n_workers, int skip, char *reason, size_t reason_size)
 {
-    bt_router_answer a = { .worker = best_worker(q, workers, n_workers, skip),
+    bt_route_answer a = { .worker = best_worker(q, workers, n_workers, skip),
                            .local_ms = bt_route_local_ms(q) };
-    const bt_router_worker *w = a.worker >= 0 ? &workers[a.worker] : NULL;
+    const bt_route_worker *w = a.worker >= 0 ? &workers[a.worker] : NULL;
     a.remote_ms = w ? bt_route_remote_ms(q, w) : 0;
     const bool by_time = q->automatic && !q->always && w && judged(w->compute);
     if (by_time && judged(q->here.step)) {
         choose_by_time(q, w, &a, reason, reason_size);
-    } else if (by_time && tokens_of(q) <= BT_ROUTER_LOCAL_PROBE_TOKENS) {
-        bt_say(reason, reason_size,
+    } else if (by_time && tokens_of(q) <= BT_ROUTE_LOCAL_PROBE_TOKENS) {
+        snprintf(reason, reason_size,
                bt_cost_fit_known(q->here.step)
                        ? "this machine has been measured by one prompt only: this is its second"
                        : "this machine has not been measured yet");
@@ -269,7 +272,7 @@ bt_router_answer bt_route_choose(const bt_router_question *q, const bt_router_wo
     return a;
 }
 
-uint32_t bt_route_break_even(const bt_router_question *q, const bt_router_worker *w)
+uint32_t bt_route_break_even(const bt_route_question *q, const bt_route_worker *w)
 {
     if (!q->automatic) {
         return q->min_tokens;
@@ -277,12 +280,12 @@ uint32_t bt_route_break_even(const bt_router_question *q, const bt_router_worker
     if (!judged(w->compute) || !judged(q->here.step)) {
         return q->min_first;
     }
-    bt_router_question idle = *q;
-    bt_router_worker free = *w;
+    bt_route_question idle = *q;
+    bt_route_worker free = *w;
     idle.position_first = 0;
-    idle.here.ahead = (bt_router_load){ 0 };
+    idle.here.ahead = (bt_route_load){ 0 };
     idle.here.decode_ms = 0;
-    free.ahead = (bt_router_load){ 0 };
+    free.ahead = (bt_route_load){ 0 };
     free.n_known = 0;
     /* The fixed part of a worker is larger and its slope smaller, or there is no break-even: the
      * difference changes sign once on the way up, and halving finds the place. */

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "handoff/router.h"
+#include "route/router.h"
 
 enum { CHUNK = 512, LAYERS = 32 };
 
@@ -45,7 +45,7 @@ static double noise(double spread)
 
 static double step_ms(const machine *m, double first, double n)
 {
-    return m->step_ms + m->token_ms * n + m->key_ms * bt_route_keys(first, first + n);
+    return m->step_ms + m->token_ms * n + m->key_ms * bt_cost_attended(first, first + n);
 }
 
 static double prefill_ms(const machine *m, double first, double end)
@@ -91,7 +91,7 @@ static double remote_ms(const world *w, double first, double from, double end, d
 
 /* ---- what the program would have learned ---- */
 
-typedef struct { bt_fit local, compute, link; double lead_ms, tail_ms; } learned;
+typedef struct { bt_cost_fit local, compute, link; double lead_ms, tail_ms; } learned;
 
 static void smooth(double *v, double x) { *v += (x - *v) * (*v > 0 ? 0.25 : 1); }
 
@@ -101,7 +101,7 @@ static void learn_remote(const world *w, learned *l, double n)
     const double f = noise(0.05), transfer = (p.done_ms - p.rows_ms) * f;
     const double exposed = (p.done_ms - p.computed_ms) * f, bytes = n * (double)w->token_bytes;
     const double waited = p.link_ms - p.computed_ms, late = waited * w->bytes_per_ms;
-    bt_cost_fit_put(&l->compute, bt_route_steps(n, CHUNK), n, bt_route_keys(0, n),
+    bt_cost_fit_put(&l->compute, bt_route_steps(n, CHUNK), n, bt_cost_attended(0, n),
                     (p.computed_ms - w->round_trip_ms / 2) * f);
     if (late >= 65536 && waited >= 1) {
         bt_cost_fit_put(&l->link, 1, late, 0, exposed);
@@ -119,7 +119,7 @@ static void learn_local(const world *w, learned *l, double n)
     for (double at = 0; at < n; at += 4096) {
         const double end = n < at + 4096 ? n : at + 4096;
         bt_cost_fit_put(&l->local, bt_route_steps(end - at, CHUNK), end - at,
-                        bt_route_keys(at, end), prefill_ms(&w->here, at, end) * noise(0.05));
+                        bt_cost_attended(at, end), prefill_ms(&w->here, at, end) * noise(0.05));
     }
 }
 
@@ -141,19 +141,19 @@ typedef struct { uint32_t n, n_wrong; double worst; } score;
 static void cell(const world *w, const learned *l, uint32_t first, uint32_t known, uint32_t end,
                  uint32_t ahead, score *s)
 {
-    const bt_router_worker worker = {
+    const bt_route_worker worker = {
         .ready = true, .compute = &l->compute, .link = &l->link, .lead_ms = l->lead_ms,
         .tail_ms = l->tail_ms, .round_trip_ms = w->round_trip_ms, .chunk = CHUNK,
-        .ahead = { ahead, bt_route_keys(0, ahead) },
+        .ahead = { ahead, bt_cost_attended(0, ahead) },
         .n_known = known, .idle_ms = 1,
     };
-    const bt_router_question q = {
+    const bt_route_question q = {
         .position_first = first, .position_end = end, .token_bytes = w->token_bytes,
         .automatic = true, .min_first = 64, .last_remote = s->n % 2,
         .here = { .step = &l->local, .chunk = CHUNK, .last_ms = w->last_ms },
     };
     char reason[256];
-    const bt_router_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
+    const bt_route_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
     const double here = prefill_ms(&w->here, first, end);
     const double there = remote_ms(w, first, known, end, ahead);
     const double chosen = a.worker >= 0 ? there : here, best = here < there ? here : there;
@@ -229,18 +229,18 @@ typedef struct {
 /* One prompt of n tokens: chosen, done, learned from. True if it went to the worker. */
 static bool live(life *x, double n)
 {
-    const bt_router_worker worker = {
+    const bt_route_worker worker = {
         .ready = true, .compute = &x->l.compute, .link = &x->l.link, .lead_ms = x->l.lead_ms,
         .tail_ms = x->l.tail_ms, .round_trip_ms = x->w.round_trip_ms, .idle_ms = 1, .chunk = CHUNK,
         .n_passed = x->n_passed,
     };
-    const bt_router_question q = {
+    const bt_route_question q = {
         .position_end = (uint32_t)n, .token_bytes = x->w.token_bytes, .automatic = true,
         .min_first = 64, .last_remote = x->last_remote, .hedged = true,
         .here = { .step = &x->l.local, .chunk = CHUNK, .last_ms = x->w.last_ms },
     };
     char reason[256];
-    const bt_router_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
+    const bt_route_answer a = bt_route_choose(&q, &worker, 1, -1, reason, sizeof reason);
     if (a.measured && !a.probe) {
         x->last_remote = a.worker >= 0;
     }
@@ -284,14 +284,14 @@ static void a_change_of_the_link_is_followed(void **state)
     for (int i = 0; i < 100; i++) {
         n_remote += live(&x, 2000 * noise(0.3));
     }
-    assert_true(n_remote <= 100 / (int)BT_ROUTER_STALE_PROMPTS + 1);
+    assert_true(n_remote <= 100 / (int)BT_ROUTE_STALE_PROMPTS + 1);
     x.w.bytes_per_ms = 1250000;
     n = 0;
     int row = 0;
     while (row < 5) {                       /* for good, not only as a probe */
         row = live(&x, 2000 * noise(0.3)) ? row + 1 : 0;
         n++;
-        assert_true(n <= 4 * (int)BT_ROUTER_STALE_PROMPTS);
+        assert_true(n <= 4 * (int)BT_ROUTE_STALE_PROMPTS);
     }
     print_message("back to the worker after %d\n", n - 5);
 }
