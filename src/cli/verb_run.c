@@ -201,21 +201,21 @@ static bool print_json(const bt_run_answer *a)
     bt_buf text;
     bt_json_writer w;
     bt_buf_init(&text, BT_MEM_cli, BT_RENDERED_BYTES_MAX);
-    bt_serve_json_writer_init(&w, &text);
-    bt_serve_json_open(&w, NULL, '{');
-    bt_serve_json_open(&w, "tokens", '[');
+    bt_json_writer_init(&w, &text);
+    bt_json_open(&w, NULL, '{');
+    bt_json_open(&w, "tokens", '[');
     for (size_t i = 0; i < a->tokens.count; i++) {
-        bt_serve_json_natural(&w, NULL, a->tokens.ids[i]);
+        bt_json_natural(&w, NULL, a->tokens.ids[i]);
     }
-    bt_serve_json_close(&w, ']');
-    bt_serve_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
-    bt_serve_json_string(&w, "finish_reason", bt_serve_shape_finish(a->finish));
-    bt_serve_json_string(&w, "stopped_by", stopped_by(a->finish));
-    bt_serve_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
-    bt_serve_json_natural(&w, "seed", a->seed);
+    bt_json_close(&w, ']');
+    bt_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
+    bt_json_string(&w, "finish_reason", bt_serve_shape_finish(a->finish));
+    bt_json_string(&w, "stopped_by", stopped_by(a->finish));
+    bt_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
+    bt_json_natural(&w, "seed", a->seed);
     bt_serve_shape_timings(&w, "timings", &a->stats);
     bt_serve_shape_prefill(&w, "prefill", &a->stats.prefill);
-    bt_serve_json_close(&w, '}');
+    bt_json_close(&w, '}');
     const bool ok = bt_buf_status(&text) == BT_OK;
     if (ok) {
         puts(bt_buf_text(&text));

@@ -144,7 +144,7 @@ static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
     bt_buf out;
     bt_json_writer w;
     bt_buf_init(&out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
-    bt_serve_json_writer_init(&w, &out);
+    bt_json_writer_init(&w, &out);
     bt_serve_shape_whole(&c->head, c->run, &w);
     return bt_serve_exchange_answer(x, 200, "application/json; charset=utf-8", &out);
 }
@@ -155,7 +155,7 @@ static bt_json_writer begin_event(completion *c)
 {
     bt_json_writer w;
     bt_buf_puts(&c->out, "data: ");
-    bt_serve_json_writer_init(&w, &c->out);
+    bt_json_writer_init(&w, &c->out);
     return w;
 }
 

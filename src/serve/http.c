@@ -169,7 +169,7 @@ enum MHD_Result bt_serve_exchange_fail(bt_exchange *x, const bt_problem *problem
     bt_buf body;
     bt_json_writer w;
     bt_buf_init(&body, BT_MEM_serve, 64 << 10);
-    bt_serve_json_writer_init(&w, &body);
+    bt_json_writer_init(&w, &body);
     bt_serve_problem_write(problem, &w);
     struct MHD_Response *response;
     if (bt_buf_status(&body) == BT_OK) {

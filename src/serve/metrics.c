@@ -4,32 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* 1 ms to 2 minutes: below lies a cached prompt on a small model, above a long prompt on a slow
- * machine. Steps of about two, so that a quantile is known within a factor of two everywhere. */
-static const double bounds[BT_HISTOGRAM_BOUNDS] = {
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5, 15, 45, 120
-};
-
-void bt_serve_histogram_add(bt_histogram *h, double seconds)
-{
-    size_t i = 0;
-    if (!(seconds >= 0)) {
-        seconds = 0;
-    }
-    while (i < BT_HISTOGRAM_BOUNDS && seconds > bounds[i]) {
-        i++;
-    }
-    h->counts[i]++;
-    h->sum += seconds;
-}
-
-static void merge(bt_histogram *to, const bt_histogram *from)
-{
-    for (size_t i = 0; i <= BT_HISTOGRAM_BOUNDS; i++) {
-        to->counts[i] += from->counts[i];
-    }
-    to->sum += from->sum;
-}
+static BT_METRIC_DEFINE(bt_serve_histograms, bt_serve_histogram, "baton", BT_SERVE_HISTOGRAM_LIST)
 
 void bt_serve_metrics_init(bt_serve_metrics *m)
 {
@@ -57,11 +32,11 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool an
     m->exposed_seconds += p->exposed_ms / 1e3;
     m->transfer_seconds += p->transfer_ms / 1e3;
     if (p->bytes > 0) {
-        bt_serve_histogram_add(&m->remote_queue, p->queue_ms / 1e3);
-        bt_serve_histogram_add(&m->remote_compute, p->compute_ms / 1e3);
-        bt_serve_histogram_add(&m->transfer, p->transfer_ms / 1e3);
-        bt_serve_histogram_add(&m->exposed, p->exposed_ms / 1e3);
-        bt_serve_histogram_add(&m->import, p->import_ms / 1e3);
+        bt_histogram_add(&m->h.prefill_queue_seconds, p->queue_ms / 1e3);
+        bt_histogram_add(&m->h.prefill_compute_seconds, p->compute_ms / 1e3);
+        bt_histogram_add(&m->h.prefill_transfer_seconds, p->transfer_ms / 1e3);
+        bt_histogram_add(&m->h.prefill_exposed_seconds, p->exposed_ms / 1e3);
+        bt_histogram_add(&m->h.prefill_import_seconds, p->import_ms / 1e3);
     }
 }
 
@@ -71,11 +46,11 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
     const bool answered = s->n_predicted > 0 ||
                           (finish != BT_FINISH_CANCELLED && finish != BT_FINISH_ERROR);
     pthread_mutex_lock(&m->lock);
-    bt_serve_histogram_add(&m->queue, s->queue_ms / 1e3);
+    bt_histogram_add(&m->h.queue_wait_seconds, s->queue_ms / 1e3);
     if (s->n_predicted > 0) {
-        bt_serve_histogram_add(&m->first_token, s->first_token_ms / 1e3);
+        bt_histogram_add(&m->h.time_to_first_token_seconds, s->first_token_ms / 1e3);
     }
-    merge(&m->gap, gaps);
+    bt_histogram_merge(&m->h.inter_token_seconds, gaps);
     add_prefill(m, &s->prefill, answered);
     m->clients_gone += client_gone;
     m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
@@ -138,19 +113,6 @@ static void real(bt_buf *to, const char *name, const char *kind, const char *hel
 {
     head(to, name, kind, help);
     bt_buf_printf(to, "%s %.9g\n", name, isfinite(value) ? value : 0.0);
-}
-
-static void histogram(bt_buf *to, const char *name, const char *help, const bt_histogram *h)
-{
-    uint64_t sum = 0;
-    head(to, name, "histogram", help);
-    for (size_t i = 0; i < BT_HISTOGRAM_BOUNDS; i++) {
-        sum += h->counts[i];
-        bt_buf_printf(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, bounds[i], sum);
-    }
-    sum += h->counts[BT_HISTOGRAM_BOUNDS];
-    bt_buf_printf(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n",
-                  name, sum, name, h->sum, name, sum);
 }
 
 static void write_engine(const bt_engine *engine, bt_buf *to)
@@ -299,18 +261,8 @@ static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_b
         bt_buf_printf(to, "baton_http_requests_total{code=\"%d\"} %" PRIu64 "\n", m->codes[i].code,
                       m->codes[i].count);
     }
-    histogram(to, "baton_time_to_first_token_seconds", "From request to first token.",
-              &m->first_token);
-    histogram(to, "baton_inter_token_seconds", "Between two tokens of an answer.", &m->gap);
-    histogram(to, "baton_queue_wait_seconds", "Waiting for a place.", &m->queue);
-    histogram(to, "baton_prefill_queue_seconds", "Waiting for a worker, here and there.",
-              &m->remote_queue);
-    histogram(to, "baton_prefill_compute_seconds", "Computing there, by the worker's clock.",
-              &m->remote_compute);
-    histogram(to, "baton_prefill_transfer_seconds", "First rows to commit.", &m->transfer);
-    histogram(to, "baton_prefill_exposed_seconds", "Part of it that computing did not hide.",
-              &m->exposed);
-    histogram(to, "baton_prefill_import_seconds", "Putting rows in place.", &m->import);
+    const bt_metric_list list = bt_serve_histograms();
+    bt_metric_put_prometheus(to, &list, &m->h, sizeof m->h, 1, NULL, NULL);
 }
 
 void bt_serve_metrics_write(bt_serve_metrics *m, const bt_engine *engine, const bt_prefill *prefill,

@@ -9,25 +9,31 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "base/buffer.h"
+#include "base/metric.h"
 #include "engine/engine.h"
 #include "handoff/prefill.h"
 
-enum { BT_HISTOGRAM_BOUNDS = 16, BT_HTTP_CODES_MAX = 24 };
+enum { BT_HTTP_CODES_MAX = 24 };
 
-typedef struct {
-    uint64_t counts[BT_HISTOGRAM_BOUNDS + 1];     /* the last one: above every bound */
-    double   sum;                                 /* seconds */
-} bt_histogram;
+/* Per answer; the last five per prompt that rows came for. */
+#define BT_SERVE_HISTOGRAM_LIST(X)                                                             \
+    X(bt_histogram, time_to_first_token_seconds, HISTOGRAM, SECONDS, "Request to first token") \
+    X(bt_histogram, inter_token_seconds, HISTOGRAM, SECONDS, "Between two tokens of an answer") \
+    X(bt_histogram, queue_wait_seconds, HISTOGRAM, SECONDS, "Waiting in the queue")            \
+    X(bt_histogram, prefill_queue_seconds, HISTOGRAM, SECONDS,                                 \
+      "Waiting for a worker, on both machines")                                                \
+    X(bt_histogram, prefill_compute_seconds, HISTOGRAM, SECONDS,                               \
+      "Computing on the worker, by its clock")                                                 \
+    X(bt_histogram, prefill_transfer_seconds, HISTOGRAM, SECONDS, "First rows to commit")      \
+    X(bt_histogram, prefill_exposed_seconds, HISTOGRAM, SECONDS,                               \
+      "Part of the transfer that computing did not hide")                                      \
+    X(bt_histogram, prefill_import_seconds, HISTOGRAM, SECONDS, "Putting rows into KV pages")
 
-void bt_serve_histogram_add(bt_histogram *h, double seconds);
+typedef struct { BT_METRIC_MEMBERS(BT_SERVE_HISTOGRAM_LIST) } bt_serve_histogram;
 
 typedef struct {
     pthread_mutex_t lock;          /* guards everything below */
-    bt_histogram first_token, gap, queue;
-    /* Of prompts that rows came for: waiting and computing there, rows under way, what of it
-     * nothing hid, putting rows in place. */
-    bt_histogram remote_queue, remote_compute, transfer, exposed, import;
+    bt_serve_histogram h;
     uint64_t place[4];             /* answers by bt_prefill_place */
     uint64_t tokens_remote, tokens_local, tokens_cached;
     uint64_t fallbacks, bytes_received, clients_gone;

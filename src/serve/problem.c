@@ -68,16 +68,16 @@ void bt_serve_problem_set_prefill_too_long(bt_problem *p, const char *sentence)
 
 void bt_serve_problem_write(const bt_problem *p, bt_json_writer *w)
 {
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_open(w, "error", '{');
-    bt_serve_json_integer(w, "code", p->http);
-    bt_serve_json_string(w, "message", p->message);
-    bt_serve_json_string(w, "type", p->type);
-    bt_serve_json_string(w, "param", p->param[0] ? p->param : NULL);
+    bt_json_open(w, NULL, '{');
+    bt_json_open(w, "error", '{');
+    bt_json_integer(w, "code", p->http);
+    bt_json_string(w, "message", p->message);
+    bt_json_string(w, "type", p->type);
+    bt_json_string(w, "param", p->param[0] ? p->param : NULL);
     if (p->n_ctx) {
-        bt_serve_json_natural(w, "n_prompt_tokens", p->n_prompt_tokens);
-        bt_serve_json_natural(w, "n_ctx", p->n_ctx);
+        bt_json_natural(w, "n_prompt_tokens", p->n_prompt_tokens);
+        bt_json_natural(w, "n_ctx", p->n_ctx);
     }
-    bt_serve_json_close(w, '}');
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
+    bt_json_close(w, '}');
 }

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "serve/writer.h"
+#include "base/json.h"
 
 typedef struct {
     int         http;                      /* 0: nothing is wrong */

@@ -16,7 +16,7 @@ typedef struct {
 static void begin_json(json_answer *a)
 {
     bt_buf_init(&a->out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
-    bt_serve_json_writer_init(&a->w, &a->out);
+    bt_json_writer_init(&a->w, &a->out);
 }
 
 static enum MHD_Result send_json(bt_exchange *x, json_answer *a)
@@ -35,9 +35,9 @@ static enum MHD_Result run_health(bt_exchange *x)
     }
     json_answer a;
     begin_json(&a);
-    bt_serve_json_open(&a.w, NULL, '{');
-    bt_serve_json_string(&a.w, "status", "ok");
-    bt_serve_json_close(&a.w, '}');
+    bt_json_open(&a.w, NULL, '{');
+    bt_json_string(&a.w, "status", "ok");
+    bt_json_close(&a.w, '}');
     return send_json(x, &a);
 }
 
@@ -54,36 +54,36 @@ static void write_model(const bt_exchange *x, const char *key, bt_json_writer *w
 {
     const bt_serving *s = x->serving;
     const bt_engine_options *e = bt_engine_options_of(s->engine);
-    bt_serve_json_open(w, key, '{');
-    bt_serve_json_string(w, "id", s->alias);
-    bt_serve_json_string(w, "object", "model");
-    bt_serve_json_integer(w, "created", x->server->started);
-    bt_serve_json_string(w, "owned_by", "baton");
-    bt_serve_json_open(w, "meta", '{');
-    bt_serve_json_string(w, "architecture", s->config->architecture);
-    bt_serve_json_string(w, "name", s->config->name);
-    bt_serve_json_natural(w, "n_vocab", s->config->n_vocab);
-    bt_serve_json_natural(w, "n_ctx", e->n_ctx);
-    bt_serve_json_natural(w, "n_ctx_train", s->config->n_ctx_train);
-    bt_serve_json_natural(w, "n_embd", s->config->n_embd);
-    bt_serve_json_natural(w, "n_layers", s->config->n_layers);
-    bt_serve_json_natural(w, "n_params", s->config->n_params);
-    bt_serve_json_natural(w, "size", s->config->weight_bytes);
-    bt_serve_json_string(w, "ftype", s->file_type ? s->file_type : "");
-    bt_serve_json_close(w, '}');
-    bt_serve_json_close(w, '}');
+    bt_json_open(w, key, '{');
+    bt_json_string(w, "id", s->alias);
+    bt_json_string(w, "object", "model");
+    bt_json_integer(w, "created", x->server->started);
+    bt_json_string(w, "owned_by", "baton");
+    bt_json_open(w, "meta", '{');
+    bt_json_string(w, "architecture", s->config->architecture);
+    bt_json_string(w, "name", s->config->name);
+    bt_json_natural(w, "n_vocab", s->config->n_vocab);
+    bt_json_natural(w, "n_ctx", e->n_ctx);
+    bt_json_natural(w, "n_ctx_train", s->config->n_ctx_train);
+    bt_json_natural(w, "n_embd", s->config->n_embd);
+    bt_json_natural(w, "n_layers", s->config->n_layers);
+    bt_json_natural(w, "n_params", s->config->n_params);
+    bt_json_natural(w, "size", s->config->weight_bytes);
+    bt_json_string(w, "ftype", s->file_type ? s->file_type : "");
+    bt_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 static enum MHD_Result run_models(bt_exchange *x)
 {
     json_answer a;
     begin_json(&a);
-    bt_serve_json_open(&a.w, NULL, '{');
-    bt_serve_json_string(&a.w, "object", "list");
-    bt_serve_json_open(&a.w, "data", '[');
+    bt_json_open(&a.w, NULL, '{');
+    bt_json_string(&a.w, "object", "list");
+    bt_json_open(&a.w, "data", '[');
     write_model(x, NULL, &a.w);
-    bt_serve_json_close(&a.w, ']');
-    bt_serve_json_close(&a.w, '}');
+    bt_json_close(&a.w, ']');
+    bt_json_close(&a.w, '}');
     return send_json(x, &a);
 }
 
@@ -106,7 +106,7 @@ static void write_token_text(const bt_exchange *x, const char *key, uint32_t id,
     size_t size = 0;
     const char *piece = id == BT_TOKEN_NONE
             ? "" : bt_text_tokenizer_piece(x->serving->tokenizer, id, true, &size);
-    bt_serve_json_text(w, key, piece, size);
+    bt_json_text(w, key, piece, size);
 }
 
 static enum MHD_Result run_props(bt_exchange *x)
@@ -118,31 +118,31 @@ static enum MHD_Result run_props(bt_exchange *x)
     json_answer a;
     begin_json(&a);
     bt_json_writer *w = &a.w;
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_open(w, "default_generation_settings", '{');
-    bt_serve_json_natural(w, "n_ctx", e->n_ctx);
+    bt_json_open(w, NULL, '{');
+    bt_json_open(w, "default_generation_settings", '{');
+    bt_json_natural(w, "n_ctx", e->n_ctx);
     bt_serve_shape_settings(w, "params", &defaults, NULL);
-    bt_serve_json_close(w, '}');
-    bt_serve_json_natural(w, "total_slots", e->n_parallel);
-    bt_serve_json_string(w, "model_alias", s->alias);
-    bt_serve_json_string(w, "model_path", s->model_path);
-    bt_serve_json_string(w, "model_ftype", s->file_type ? s->file_type : "");
-    bt_serve_json_open(w, "modalities", '{');
-    bt_serve_json_bool(w, "vision", false);
-    bt_serve_json_bool(w, "audio", false);
-    bt_serve_json_bool(w, "video", false);
-    bt_serve_json_close(w, '}');
-    bt_serve_json_string(w, "chat_template", s->chat ? bt_text_chat_format_source(s->chat) : "");
-    bt_serve_json_string(w, "chat_format", s->chat ? bt_text_chat_format_name(s->chat) : NULL);
+    bt_json_close(w, '}');
+    bt_json_natural(w, "total_slots", e->n_parallel);
+    bt_json_string(w, "model_alias", s->alias);
+    bt_json_string(w, "model_path", s->model_path);
+    bt_json_string(w, "model_ftype", s->file_type ? s->file_type : "");
+    bt_json_open(w, "modalities", '{');
+    bt_json_bool(w, "vision", false);
+    bt_json_bool(w, "audio", false);
+    bt_json_bool(w, "video", false);
+    bt_json_close(w, '}');
+    bt_json_string(w, "chat_template", s->chat ? bt_text_chat_format_source(s->chat) : "");
+    bt_json_string(w, "chat_format", s->chat ? bt_text_chat_format_name(s->chat) : NULL);
     write_token_text(x, "bos_token", bt_text_tokenizer_bos(s->tokenizer), w);
     write_token_text(x, "eos_token", bt_text_tokenizer_eos(s->tokenizer), w);
-    bt_serve_json_string(w, "build_info", "baton " BATON_VERSION);
-    bt_serve_json_bool(w, "is_sleeping", false);
-    bt_serve_json_bool(w, "endpoint_slots", false);
-    bt_serve_json_bool(w, "endpoint_props", false);
-    bt_serve_json_bool(w, "endpoint_metrics", true);
-    bt_serve_json_bool(w, "endpoint_prefill", true);
-    bt_serve_json_close(w, '}');
+    bt_json_string(w, "build_info", "baton " BATON_VERSION);
+    bt_json_bool(w, "is_sleeping", false);
+    bt_json_bool(w, "endpoint_slots", false);
+    bt_json_bool(w, "endpoint_props", false);
+    bt_json_bool(w, "endpoint_metrics", true);
+    bt_json_bool(w, "endpoint_prefill", true);
+    bt_json_close(w, '}');
     return send_json(x, &a);
 }
 
@@ -154,61 +154,61 @@ static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writ
     if (!bt_handoff_client_worker_status_get(prefill, index, &s)) {
         return;                              /* it has just left */
     }
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_string(w, "address", s.address);
-    bt_serve_json_string(w, "state", bt_handoff_client_state_name(s.state));
-    bt_serve_json_string(w, "reason", s.reason);
-    bt_serve_json_string(w, "version", s.version);
-    bt_serve_json_string(w, "numerics", s.numerics);
-    bt_serve_json_number(w, "round_trip_ms", s.round_trip_ms);
-    bt_serve_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
-    bt_serve_json_number(w, "tokens_per_second", s.tokens_per_second);
-    bt_serve_json_number(w, "step_ms", s.step_ms);
-    bt_serve_json_number(w, "token_ms", s.token_ms);
-    bt_serve_json_number(w, "key_ms", s.key_ms);
-    bt_serve_json_number(w, "lead_ms", s.lead_ms);
-    bt_serve_json_number(w, "tail_ms", s.tail_ms);
-    bt_serve_json_number(w, "idle_seconds", s.idle_seconds);
-    bt_serve_json_natural(w, "n_slots", s.n_slots);
-    bt_serve_json_natural(w, "n_in_flight", s.n_in_flight);
-    bt_serve_json_natural(w, "n_waiting", s.n_waiting);
-    bt_serve_json_natural(w, "tokens_in_flight", s.tokens_in_flight);
-    bt_serve_json_natural(w, "peer_prompts", s.peer_prompts);
-    bt_serve_json_natural(w, "peer_tokens", s.peer_tokens);
-    bt_serve_json_natural(w, "n_connects", s.n_connects);
-    bt_serve_json_natural(w, "n_lost", s.n_lost);
-    bt_serve_json_natural(w, "n_prompts", s.n_prompts);
-    bt_serve_json_natural(w, "n_tokens", s.n_tokens);
-    bt_serve_json_natural(w, "n_bytes", s.n_bytes);
-    bt_serve_json_natural(w, "n_partial_tokens", s.n_partial_tokens);
-    bt_serve_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_serve_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_serve_json_natural(w, "n_late_frames", s.n_late_frames);
-    bt_serve_json_natural(w, "n_corrupt", s.n_corrupt);
-    bt_serve_json_close(w, '}');
+    bt_json_open(w, NULL, '{');
+    bt_json_string(w, "address", s.address);
+    bt_json_string(w, "state", bt_handoff_client_state_name(s.state));
+    bt_json_string(w, "reason", s.reason);
+    bt_json_string(w, "version", s.version);
+    bt_json_string(w, "numerics", s.numerics);
+    bt_json_number(w, "round_trip_ms", s.round_trip_ms);
+    bt_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
+    bt_json_number(w, "tokens_per_second", s.tokens_per_second);
+    bt_json_number(w, "step_ms", s.step_ms);
+    bt_json_number(w, "token_ms", s.token_ms);
+    bt_json_number(w, "key_ms", s.key_ms);
+    bt_json_number(w, "lead_ms", s.lead_ms);
+    bt_json_number(w, "tail_ms", s.tail_ms);
+    bt_json_number(w, "idle_seconds", s.idle_seconds);
+    bt_json_natural(w, "n_slots", s.n_slots);
+    bt_json_natural(w, "n_in_flight", s.n_in_flight);
+    bt_json_natural(w, "n_waiting", s.n_waiting);
+    bt_json_natural(w, "tokens_in_flight", s.tokens_in_flight);
+    bt_json_natural(w, "peer_prompts", s.peer_prompts);
+    bt_json_natural(w, "peer_tokens", s.peer_tokens);
+    bt_json_natural(w, "n_connects", s.n_connects);
+    bt_json_natural(w, "n_lost", s.n_lost);
+    bt_json_natural(w, "n_prompts", s.n_prompts);
+    bt_json_natural(w, "n_tokens", s.n_tokens);
+    bt_json_natural(w, "n_bytes", s.n_bytes);
+    bt_json_natural(w, "n_partial_tokens", s.n_partial_tokens);
+    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
+    bt_json_natural(w, "n_cancelled", s.n_cancelled);
+    bt_json_natural(w, "n_late_frames", s.n_late_frames);
+    bt_json_natural(w, "n_corrupt", s.n_corrupt);
+    bt_json_close(w, '}');
 }
 
 static void write_decisions(const bt_prefill *prefill, bt_json_writer *w)
 {
     bt_prefill_decision list[BT_PREFILL_DECISIONS_MAX];
     const uint32_t n = prefill ? bt_handoff_client_decisions_get(prefill, list) : 0;
-    bt_serve_json_open(w, "decisions", '[');
+    bt_json_open(w, "decisions", '[');
     for (uint32_t i = 0; i < n; i++) {
         const bt_prefill_decision *d = &list[i];
-        bt_serve_json_open(w, NULL, '{');
-        bt_serve_json_number(w, "age_seconds", d->age_seconds);
-        bt_serve_json_natural(w, "position_first", d->position_first);
-        bt_serve_json_natural(w, "n_tokens", d->n_tokens);
-        bt_serve_json_string(w, "worker", d->worker[0] ? d->worker : NULL);
-        bt_serve_json_string(w, "reason", d->reason);
-        bt_serve_json_number(w, "local_ms", d->local_ms);
-        bt_serve_json_number(w, "remote_ms", d->remote_ms);
-        bt_serve_json_bool(w, "probe", d->probe);
-        bt_serve_json_string(w, "outcome", bt_handoff_client_outcome_name(d->outcome));
-        bt_serve_json_number(w, "took_ms", d->took_ms);
-        bt_serve_json_close(w, '}');
+        bt_json_open(w, NULL, '{');
+        bt_json_number(w, "age_seconds", d->age_seconds);
+        bt_json_natural(w, "position_first", d->position_first);
+        bt_json_natural(w, "n_tokens", d->n_tokens);
+        bt_json_string(w, "worker", d->worker[0] ? d->worker : NULL);
+        bt_json_string(w, "reason", d->reason);
+        bt_json_number(w, "local_ms", d->local_ms);
+        bt_json_number(w, "remote_ms", d->remote_ms);
+        bt_json_bool(w, "probe", d->probe);
+        bt_json_string(w, "outcome", bt_handoff_client_outcome_name(d->outcome));
+        bt_json_number(w, "took_ms", d->took_ms);
+        bt_json_close(w, '}');
     }
-    bt_serve_json_close(w, ']');
+    bt_json_close(w, ']');
 }
 
 static enum MHD_Result run_prefill(bt_exchange *x)
@@ -221,34 +221,34 @@ static enum MHD_Result run_prefill(bt_exchange *x)
     json_answer a;
     begin_json(&a);
     bt_json_writer *w = &a.w;
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_natural(w, "n_workers", s.n_workers);
-    bt_serve_json_natural(w, "n_ready", s.n_ready);
-    bt_serve_json_natural(w, "min_tokens", s.min_tokens);
-    bt_serve_json_bool(w, "min_tokens_auto", s.min_tokens_auto);
-    bt_serve_json_natural(w, "n_prompts", s.n_prompts);
-    bt_serve_json_natural(w, "n_tokens", s.n_tokens);
-    bt_serve_json_natural(w, "n_bytes", s.n_bytes);
-    bt_serve_json_natural(w, "n_local", s.n_local);
-    bt_serve_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_serve_json_natural(w, "n_failed", s.n_failed);
-    bt_serve_json_natural(w, "n_retries", s.n_retries);
-    bt_serve_json_natural(w, "n_hedged", s.n_hedged);
-    bt_serve_json_natural(w, "n_outrun", s.n_outrun);
-    bt_serve_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_serve_json_number(w, "exposed_seconds", s.exposed_seconds);
-    bt_serve_json_number(w, "transfer_seconds", s.transfer_seconds);
-    bt_serve_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
-    bt_serve_json_number(w, "local_step_ms", s.local_step_ms);
-    bt_serve_json_number(w, "local_token_ms", s.local_token_ms);
-    bt_serve_json_number(w, "local_key_ms", s.local_key_ms);
-    bt_serve_json_open(w, "workers", '[');
+    bt_json_open(w, NULL, '{');
+    bt_json_natural(w, "n_workers", s.n_workers);
+    bt_json_natural(w, "n_ready", s.n_ready);
+    bt_json_natural(w, "min_tokens", s.min_tokens);
+    bt_json_bool(w, "min_tokens_auto", s.min_tokens_auto);
+    bt_json_natural(w, "n_prompts", s.n_prompts);
+    bt_json_natural(w, "n_tokens", s.n_tokens);
+    bt_json_natural(w, "n_bytes", s.n_bytes);
+    bt_json_natural(w, "n_local", s.n_local);
+    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
+    bt_json_natural(w, "n_failed", s.n_failed);
+    bt_json_natural(w, "n_retries", s.n_retries);
+    bt_json_natural(w, "n_hedged", s.n_hedged);
+    bt_json_natural(w, "n_outrun", s.n_outrun);
+    bt_json_natural(w, "n_cancelled", s.n_cancelled);
+    bt_json_number(w, "exposed_seconds", s.exposed_seconds);
+    bt_json_number(w, "transfer_seconds", s.transfer_seconds);
+    bt_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
+    bt_json_number(w, "local_step_ms", s.local_step_ms);
+    bt_json_number(w, "local_token_ms", s.local_token_ms);
+    bt_json_number(w, "local_key_ms", s.local_key_ms);
+    bt_json_open(w, "workers", '[');
     for (uint32_t i = 0; i < s.n_workers; i++) {
         write_worker(prefill, i, w);
     }
-    bt_serve_json_close(w, ']');
+    bt_json_close(w, ']');
     write_decisions(prefill, w);
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
     return send_json(x, &a);
 }
 
@@ -258,18 +258,18 @@ static void write_piece(const bt_tokenizer *tokenizer, uint32_t id, bt_json_writ
 {
     size_t size;
     const char *piece = bt_text_tokenizer_piece(tokenizer, id, true, &size);
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_natural(w, "id", id);
-    if (bt_serve_json_utf8_valid(piece, size)) {
-        bt_serve_json_text(w, "piece", piece, size);
+    bt_json_open(w, NULL, '{');
+    bt_json_natural(w, "id", id);
+    if (bt_json_utf8_valid(piece, size)) {
+        bt_json_text(w, "piece", piece, size);
     } else {
-        bt_serve_json_open(w, "piece", '[');
+        bt_json_open(w, "piece", '[');
         for (size_t i = 0; i < size; i++) {
-            bt_serve_json_natural(w, NULL, (unsigned char)piece[i]);
+            bt_json_natural(w, NULL, (unsigned char)piece[i]);
         }
-        bt_serve_json_close(w, ']');
+        bt_json_close(w, ']');
     }
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 static enum MHD_Result run_tokenize(bt_exchange *x)
@@ -296,17 +296,17 @@ static enum MHD_Result run_tokenize(bt_exchange *x)
     } else {
         json_answer a;
         begin_json(&a);
-        bt_serve_json_open(&a.w, NULL, '{');
-        bt_serve_json_open(&a.w, "tokens", '[');
+        bt_json_open(&a.w, NULL, '{');
+        bt_json_open(&a.w, "tokens", '[');
         for (size_t i = 0; i < tokens.count; i++) {
             if (pieces) {
                 write_piece(x->serving->tokenizer, tokens.ids[i], &a.w);
             } else {
-                bt_serve_json_natural(&a.w, NULL, tokens.ids[i]);
+                bt_json_natural(&a.w, NULL, tokens.ids[i]);
             }
         }
-        bt_serve_json_close(&a.w, ']');
-        bt_serve_json_close(&a.w, '}');
+        bt_json_close(&a.w, ']');
+        bt_json_close(&a.w, '}');
         result = send_json(x, &a);
     }
     json_decref(root);
@@ -352,9 +352,9 @@ static enum MHD_Result run_detokenize(bt_exchange *x)
         bt_buf_init(&text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
         bt_text_tokenizer_decode(x->serving->tokenizer, tokens.ids, tokens.count, true, &text);
         begin_json(&a);
-        bt_serve_json_open(&a.w, NULL, '{');
-        bt_serve_json_text(&a.w, "content", bt_buf_text(&text), text.size);
-        bt_serve_json_close(&a.w, '}');
+        bt_json_open(&a.w, NULL, '{');
+        bt_json_text(&a.w, "content", bt_buf_text(&text), text.size);
+        bt_json_close(&a.w, '}');
         if (bt_buf_status(&text) != BT_OK) {
             a.out.status = bt_buf_status(&text);
         }
@@ -381,9 +381,9 @@ static enum MHD_Result run_apply_template(bt_exchange *x)
         bt_serve_prompt_render(x->serving, &body, &prompt, &problem)) {
         json_answer a;
         begin_json(&a);
-        bt_serve_json_open(&a.w, NULL, '{');
-        bt_serve_json_text(&a.w, "prompt", bt_buf_text(&prompt.text), prompt.text.size);
-        bt_serve_json_close(&a.w, '}');
+        bt_json_open(&a.w, NULL, '{');
+        bt_json_text(&a.w, "prompt", bt_buf_text(&prompt.text), prompt.text.size);
+        bt_json_close(&a.w, '}');
         result = send_json(x, &a);
     } else {
         result = bt_serve_exchange_fail(x, &problem);

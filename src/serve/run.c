@@ -313,7 +313,7 @@ static void note_token(bt_run *r, bt_choice *c, const bt_event *e)
 {
     const double now = bt_clock_ms();
     if (c->has_token) {
-        bt_serve_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
+        bt_histogram_add(&c->gaps, (now - c->last_token_ms) / 1e3);
     }
     if (c->n_tokens++ == 0) {
         c->first_token_ms = now;

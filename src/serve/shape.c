@@ -31,14 +31,14 @@ void bt_serve_answer_head_init(bt_answer_head *h, const bt_run *run)
 
 static void write_head(const bt_answer_head *h, bool whole, bt_json_writer *w)
 {
-    bt_serve_json_string(w, "id", h->id);
-    bt_serve_json_string(w, "object",
+    bt_json_string(w, "id", h->id);
+    bt_json_string(w, "object",
                          h->shape == BT_SHAPE_TEXT ? "text_completion"
                          : whole                   ? "chat.completion"
                                                    : "chat.completion.chunk");
-    bt_serve_json_integer(w, "created", h->created);
-    bt_serve_json_string(w, "model", h->serving->alias);
-    bt_serve_json_string(w, "system_fingerprint", FINGERPRINT);
+    bt_json_integer(w, "created", h->created);
+    bt_json_string(w, "model", h->serving->alias);
+    bt_json_string(w, "system_fingerprint", FINGERPRINT);
 }
 
 static void write_usage(const bt_answer_head *h, bt_run *run, bt_json_writer *w)
@@ -52,14 +52,14 @@ static void write_usage(const bt_answer_head *h, bt_run *run, bt_json_writer *w)
             cached += c->stats.n_cached;
         }
     }
-    bt_serve_json_open(w, "usage", '{');
-    bt_serve_json_natural(w, "prompt_tokens", prompt);
-    bt_serve_json_natural(w, "completion_tokens", answer);
-    bt_serve_json_natural(w, "total_tokens", prompt + answer);
-    bt_serve_json_open(w, "prompt_tokens_details", '{');
-    bt_serve_json_natural(w, "cached_tokens", cached);
-    bt_serve_json_close(w, '}');
-    bt_serve_json_close(w, '}');
+    bt_json_open(w, "usage", '{');
+    bt_json_natural(w, "prompt_tokens", prompt);
+    bt_json_natural(w, "completion_tokens", answer);
+    bt_json_natural(w, "total_tokens", prompt + answer);
+    bt_json_open(w, "prompt_tokens_details", '{');
+    bt_json_natural(w, "cached_tokens", cached);
+    bt_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 static void write_measures(bt_run *run, bt_json_writer *w)
@@ -90,7 +90,7 @@ static void write_text(const bt_answer_head *h, const char *key, const bt_choice
     bt_buf_init(&text, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
     put_echo(h, c->prompt, &text);
     bt_buf_put(&text, c->text.data, c->text.size);
-    bt_serve_json_text(w, key, bt_buf_text(&text), text.size);
+    bt_json_text(w, key, bt_buf_text(&text), text.size);
     if (bt_buf_status(&text) != BT_OK) {
         w->to->status = bt_buf_status(&text);
     }
@@ -100,13 +100,13 @@ static void write_text(const bt_answer_head *h, const char *key, const bt_choice
 static void write_choice(const bt_answer_head *h, const bt_choice *c, bt_json_writer *w)
 {
     const bool chat = h->shape == BT_SHAPE_CHAT;
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_natural(w, "index", c->index);
+    bt_json_open(w, NULL, '{');
+    bt_json_natural(w, "index", c->index);
     if (chat) {
-        bt_serve_json_open(w, "message", '{');
-        bt_serve_json_string(w, "role", "assistant");
+        bt_json_open(w, "message", '{');
+        bt_json_string(w, "role", "assistant");
         write_text(h, "content", c, w);
-        bt_serve_json_close(w, '}');
+        bt_json_close(w, '}');
     } else {
         write_text(h, "text", c, w);
     }
@@ -115,17 +115,17 @@ static void write_choice(const bt_answer_head *h, const bt_choice *c, bt_json_wr
         bt_serve_shape_logprobs(w, "logprobs", chat ? BT_LOGPROBS_CHAT : BT_LOGPROBS_TEXT,
                                 h->serving->tokenizer, &view);
     } else {
-        bt_serve_json_null(w, "logprobs");
+        bt_json_null(w, "logprobs");
     }
-    bt_serve_json_string(w, "finish_reason", bt_serve_shape_finish(c->finish));
+    bt_json_string(w, "finish_reason", bt_serve_shape_finish(c->finish));
     if (h->body->return_tokens) {
-        bt_serve_json_open(w, "tokens", '[');
+        bt_json_open(w, "tokens", '[');
         for (size_t i = 0; i < c->tokens.count; i++) {
-            bt_serve_json_natural(w, NULL, c->tokens.ids[i]);
+            bt_json_natural(w, NULL, c->tokens.ids[i]);
         }
-        bt_serve_json_close(w, ']');
+        bt_json_close(w, ']');
     }
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_whole(const bt_answer_head *h, bt_run *run, bt_json_writer *w)
@@ -134,16 +134,16 @@ void bt_serve_shape_whole(const bt_answer_head *h, bt_run *run, bt_json_writer *
         bt_serve_shape_native_whole(h, run, w);
         return;
     }
-    bt_serve_json_open(w, NULL, '{');
+    bt_json_open(w, NULL, '{');
     write_head(h, true, w);
-    bt_serve_json_open(w, "choices", '[');
+    bt_json_open(w, "choices", '[');
     for (uint32_t i = 0; i < bt_serve_run_count(run); i++) {
         write_choice(h, bt_serve_run_choice(run, i), w);
     }
-    bt_serve_json_close(w, ']');
+    bt_json_close(w, ']');
     write_usage(h, run, w);
     write_measures(run, w);
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 /* ---- pieces ---- */
@@ -151,18 +151,18 @@ void bt_serve_shape_whole(const bt_answer_head *h, bt_run *run, bt_json_writer *
 /* {head, "choices":[{"index":I, ...   closed by end_piece() */
 static void begin_piece(const bt_answer_head *h, uint32_t index, bt_json_writer *w)
 {
-    bt_serve_json_open(w, NULL, '{');
+    bt_json_open(w, NULL, '{');
     write_head(h, false, w);
-    bt_serve_json_open(w, "choices", '[');
-    bt_serve_json_open(w, NULL, '{');
-    bt_serve_json_natural(w, "index", index);
+    bt_json_open(w, "choices", '[');
+    bt_json_open(w, NULL, '{');
+    bt_json_natural(w, "index", index);
 }
 
 static void end_choices(const char *finish, bt_json_writer *w)
 {
-    bt_serve_json_string(w, "finish_reason", finish);
-    bt_serve_json_close(w, '}');
-    bt_serve_json_close(w, ']');
+    bt_json_string(w, "finish_reason", finish);
+    bt_json_close(w, '}');
+    bt_json_close(w, ']');
 }
 
 /* The delta, or the text: what this piece adds to the answer. */
@@ -170,14 +170,14 @@ static void write_addition(const bt_answer_head *h, const char *text, size_t siz
                            bt_json_writer *w)
 {
     if (h->shape == BT_SHAPE_TEXT) {
-        bt_serve_json_text(w, "text", text, size);
+        bt_json_text(w, "text", text, size);
         return;
     }
-    bt_serve_json_open(w, "delta", '{');
+    bt_json_open(w, "delta", '{');
     if (size > 0) {
-        bt_serve_json_text(w, "content", text, size);
+        bt_json_text(w, "content", text, size);
     }
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 bool bt_serve_shape_has_begin(const bt_answer_head *h)
@@ -192,20 +192,20 @@ void bt_serve_shape_begin(const bt_answer_head *h, uint32_t index, bt_json_write
     put_echo(h, index / h->body->n, &echo);
     begin_piece(h, index, w);
     if (h->shape == BT_SHAPE_CHAT) {
-        bt_serve_json_open(w, "delta", '{');
-        bt_serve_json_string(w, "role", "assistant");
+        bt_json_open(w, "delta", '{');
+        bt_json_string(w, "role", "assistant");
         if (echo.size > 0) {
-            bt_serve_json_text(w, "content", echo.data, echo.size);
+            bt_json_text(w, "content", echo.data, echo.size);
         } else {
-            bt_serve_json_null(w, "content");
+            bt_json_null(w, "content");
         }
-        bt_serve_json_close(w, '}');
+        bt_json_close(w, '}');
     } else {
         write_addition(h, bt_buf_text(&echo), echo.size, w);
     }
-    bt_serve_json_null(w, "logprobs");
+    bt_json_null(w, "logprobs");
     end_choices(NULL, w);
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
     if (bt_buf_status(&echo) != BT_OK) {
         w->to->status = bt_buf_status(&echo);
     }
@@ -217,23 +217,23 @@ void bt_serve_shape_progress(const bt_answer_head *h, const bt_choice *c, const 
 {
     const bt_request_stats s = bt_serve_choice_stats(c);
     if (h->shape == BT_SHAPE_NATIVE) {
-        bt_serve_json_open(w, NULL, '{');
-        bt_serve_json_natural(w, "index", c->index);
-        bt_serve_json_string(w, "content", "");
-        bt_serve_json_bool(w, "stop", false);
+        bt_json_open(w, NULL, '{');
+        bt_json_natural(w, "index", c->index);
+        bt_json_string(w, "content", "");
+        bt_json_bool(w, "stop", false);
     } else {
         begin_piece(h, c->index, w);
         write_addition(h, "", 0, w);
-        bt_serve_json_null(w, "logprobs");
+        bt_json_null(w, "logprobs");
         end_choices(NULL, w);
     }
-    bt_serve_json_open(w, "prompt_progress", '{');
-    bt_serve_json_natural(w, "total", s.n_prompt);
-    bt_serve_json_natural(w, "cache", s.n_cached);
-    bt_serve_json_natural(w, "processed", e->kind == BT_EVENT_PROGRESS ? e->n_done : s.n_cached);
-    bt_serve_json_number(w, "time_ms", bt_clock_ms() - c->begun_ms);
-    bt_serve_json_close(w, '}');
-    bt_serve_json_close(w, '}');
+    bt_json_open(w, "prompt_progress", '{');
+    bt_json_natural(w, "total", s.n_prompt);
+    bt_json_natural(w, "cache", s.n_cached);
+    bt_json_natural(w, "processed", e->kind == BT_EVENT_PROGRESS ? e->n_done : s.n_cached);
+    bt_json_number(w, "time_ms", bt_clock_ms() - c->begun_ms);
+    bt_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 bool bt_serve_shape_has_token(const bt_answer_head *h, const bt_event *e)
@@ -252,12 +252,12 @@ static void write_token_extras(const bt_answer_head *h, const bt_choice *c, cons
                                 h->shape == BT_SHAPE_CHAT ? BT_LOGPROBS_CHAT : BT_LOGPROBS_TEXT,
                                 h->serving->tokenizer, &view);
     } else {
-        bt_serve_json_null(w, "logprobs");
+        bt_json_null(w, "logprobs");
     }
     if (h->body->return_tokens && e->kind == BT_EVENT_TOKEN) {
-        bt_serve_json_open(w, "tokens", '[');
-        bt_serve_json_natural(w, NULL, e->token);
-        bt_serve_json_close(w, ']');
+        bt_json_open(w, "tokens", '[');
+        bt_json_natural(w, NULL, e->token);
+        bt_json_close(w, ']');
     }
 }
 
@@ -276,7 +276,7 @@ void bt_serve_shape_token(const bt_answer_head *h, const bt_choice *c, const bt_
         const bt_request_stats s = bt_serve_choice_stats(c);
         bt_serve_shape_timings(w, "timings", &s);
     }
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_end(const bt_answer_head *h, bt_run *run, const bt_choice *c, const bt_event *e,
@@ -289,21 +289,21 @@ void bt_serve_shape_end(const bt_answer_head *h, bt_run *run, const bt_choice *c
     begin_piece(h, c->index, w);
     /* Chat keeps the last delta empty; text that was still held back went out just before. */
     write_addition(h, "", 0, w);
-    bt_serve_json_null(w, "logprobs");
+    bt_json_null(w, "logprobs");
     end_choices(bt_serve_shape_finish(c->finish), w);
     if (last) {
         write_measures(run, w);
     }
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_usage(const bt_answer_head *h, bt_run *run, bt_json_writer *w)
 {
-    bt_serve_json_open(w, NULL, '{');
+    bt_json_open(w, NULL, '{');
     write_head(h, false, w);
-    bt_serve_json_open(w, "choices", '[');
-    bt_serve_json_close(w, ']');
+    bt_json_open(w, "choices", '[');
+    bt_json_close(w, ']');
     write_usage(h, run, w);
     write_measures(run, w);
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }

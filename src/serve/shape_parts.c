@@ -12,105 +12,105 @@ void bt_serve_shape_timings(bt_json_writer *w, const char *key, const bt_request
     const uint32_t steps = s->n_predicted > 1 ? s->n_predicted - 1 : 0;
     const double each = prompt_n ? s->prompt_ms / prompt_n : 0;
     const double step = steps ? s->predicted_ms / steps : 0;
-    bt_serve_json_open(w, key, '{');
-    bt_serve_json_natural(w, "cache_n", s->n_cached);
-    bt_serve_json_natural(w, "prompt_n", prompt_n);
-    bt_serve_json_number(w, "prompt_ms", s->prompt_ms);
-    bt_serve_json_number(w, "prompt_per_token_ms", each);
-    bt_serve_json_number(w, "prompt_per_second", each > 0 ? 1e3 / each : 0);
-    bt_serve_json_natural(w, "predicted_n", s->n_predicted);
-    bt_serve_json_number(w, "predicted_ms", s->predicted_ms);
-    bt_serve_json_number(w, "predicted_per_token_ms", step);
-    bt_serve_json_number(w, "predicted_per_second", step > 0 ? 1e3 / step : 0);
-    bt_serve_json_number(w, "queue_ms", s->queue_ms);
-    bt_serve_json_number(w, "first_token_ms", s->first_token_ms);
-    bt_serve_json_close(w, '}');
+    bt_json_open(w, key, '{');
+    bt_json_natural(w, "cache_n", s->n_cached);
+    bt_json_natural(w, "prompt_n", prompt_n);
+    bt_json_number(w, "prompt_ms", s->prompt_ms);
+    bt_json_number(w, "prompt_per_token_ms", each);
+    bt_json_number(w, "prompt_per_second", each > 0 ? 1e3 / each : 0);
+    bt_json_natural(w, "predicted_n", s->n_predicted);
+    bt_json_number(w, "predicted_ms", s->predicted_ms);
+    bt_json_number(w, "predicted_per_token_ms", step);
+    bt_json_number(w, "predicted_per_second", step > 0 ? 1e3 / step : 0);
+    bt_json_number(w, "queue_ms", s->queue_ms);
+    bt_json_number(w, "first_token_ms", s->first_token_ms);
+    bt_json_close(w, '}');
 }
 
 static void write_forecast(bt_json_writer *w, const bt_prefill_forecast *f)
 {
     if (!f->made) {
-        bt_serve_json_null(w, "forecast");
+        bt_json_null(w, "forecast");
         return;
     }
-    bt_serve_json_open(w, "forecast", '{');
-    bt_serve_json_natural(w, "position_first", f->position_first);
-    bt_serve_json_natural(w, "n_tokens", f->n_tokens);
-    bt_serve_json_number(w, "local_ms", f->local_ms);
-    bt_serve_json_number(w, "local_tokens_per_second", f->local_tokens_per_second);
-    bt_serve_json_natural(w, "local_tokens_ahead", f->local_tokens_ahead);
-    bt_serve_json_number(w, "local_decode_ms", f->local_decode_ms);
-    bt_serve_json_natural(w, "n_workers", f->n_workers);
-    bt_serve_json_open(w, "workers", '[');
+    bt_json_open(w, "forecast", '{');
+    bt_json_natural(w, "position_first", f->position_first);
+    bt_json_natural(w, "n_tokens", f->n_tokens);
+    bt_json_number(w, "local_ms", f->local_ms);
+    bt_json_number(w, "local_tokens_per_second", f->local_tokens_per_second);
+    bt_json_natural(w, "local_tokens_ahead", f->local_tokens_ahead);
+    bt_json_number(w, "local_decode_ms", f->local_decode_ms);
+    bt_json_natural(w, "n_workers", f->n_workers);
+    bt_json_open(w, "workers", '[');
     for (uint32_t i = 0; i < f->n_workers && i < BT_FORECAST_WORKERS_MAX; i++) {
         const bt_forecast_worker *of = &f->workers[i];
-        bt_serve_json_open(w, NULL, '{');
-        bt_serve_json_string(w, "worker", of->worker);
-        bt_serve_json_number(w, "ms", of->ms);
-        bt_serve_json_number(w, "tokens_per_second", of->tokens_per_second);
-        bt_serve_json_number(w, "goodput_bytes_per_second", of->goodput_bytes_per_second);
-        bt_serve_json_number(w, "round_trip_ms", of->round_trip_ms);
-        bt_serve_json_natural(w, "tokens_ahead", of->tokens_ahead);
-        bt_serve_json_natural(w, "n_known", of->n_known);
-        bt_serve_json_close(w, '}');
+        bt_json_open(w, NULL, '{');
+        bt_json_string(w, "worker", of->worker);
+        bt_json_number(w, "ms", of->ms);
+        bt_json_number(w, "tokens_per_second", of->tokens_per_second);
+        bt_json_number(w, "goodput_bytes_per_second", of->goodput_bytes_per_second);
+        bt_json_number(w, "round_trip_ms", of->round_trip_ms);
+        bt_json_natural(w, "tokens_ahead", of->tokens_ahead);
+        bt_json_natural(w, "n_known", of->n_known);
+        bt_json_close(w, '}');
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, ']');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
 {
-    bt_serve_json_open(w, key, '{');
-    bt_serve_json_string(w, "place", bt_engine_prefill_place_name(p->place));
-    bt_serve_json_string(w, "worker", p->worker[0] ? p->worker : NULL);
-    bt_serve_json_string(w, "reason", p->reason);
-    bt_serve_json_bool(w, "fallback", p->fallback);
-    bt_serve_json_bool(w, "hedged", p->hedged);
-    bt_serve_json_natural(w, "n_cached", p->n_cached);
-    bt_serve_json_natural(w, "n_remote", p->n_remote);
-    bt_serve_json_natural(w, "n_local", p->n_local);
-    bt_serve_json_natural(w, "retries", p->retries);
-    bt_serve_json_natural(w, "bytes", p->bytes);
-    bt_serve_json_string(w, "wire_type", p->wire_type[0] ? p->wire_type : NULL);
-    bt_serve_json_number(w, "queue_ms", p->queue_ms);
-    bt_serve_json_number(w, "compute_ms", p->compute_ms);
-    bt_serve_json_number(w, "transfer_ms", p->transfer_ms);
-    bt_serve_json_number(w, "exposed_ms", p->exposed_ms);
-    bt_serve_json_number(w, "import_ms", p->import_ms);
-    bt_serve_json_number(w, "overlap_percent", 100 * p->hidden);
-    bt_serve_json_number(w, "total_ms", p->total_ms);
+    bt_json_open(w, key, '{');
+    bt_json_string(w, "place", bt_engine_prefill_place_name(p->place));
+    bt_json_string(w, "worker", p->worker[0] ? p->worker : NULL);
+    bt_json_string(w, "reason", p->reason);
+    bt_json_bool(w, "fallback", p->fallback);
+    bt_json_bool(w, "hedged", p->hedged);
+    bt_json_natural(w, "n_cached", p->n_cached);
+    bt_json_natural(w, "n_remote", p->n_remote);
+    bt_json_natural(w, "n_local", p->n_local);
+    bt_json_natural(w, "retries", p->retries);
+    bt_json_natural(w, "bytes", p->bytes);
+    bt_json_string(w, "wire_type", p->wire_type[0] ? p->wire_type : NULL);
+    bt_json_number(w, "queue_ms", p->queue_ms);
+    bt_json_number(w, "compute_ms", p->compute_ms);
+    bt_json_number(w, "transfer_ms", p->transfer_ms);
+    bt_json_number(w, "exposed_ms", p->exposed_ms);
+    bt_json_number(w, "import_ms", p->import_ms);
+    bt_json_number(w, "overlap_percent", 100 * p->hidden);
+    bt_json_number(w, "total_ms", p->total_ms);
     write_forecast(w, &p->forecast);
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_settings(bt_json_writer *w, const char *key, const bt_body *b,
                              const uint32_t *seed)
 {
     const bt_sampler_options *s = &b->sampling;
-    bt_serve_json_open(w, key, '{');
-    bt_serve_json_integer(w, "n_predict", b->n_predict);
-    bt_serve_json_integer(w, "max_tokens", b->n_predict);
+    bt_json_open(w, key, '{');
+    bt_json_integer(w, "n_predict", b->n_predict);
+    bt_json_integer(w, "max_tokens", b->n_predict);
     if (seed) {
-        bt_serve_json_natural(w, "seed", *seed);
+        bt_json_natural(w, "seed", *seed);
     }
-    bt_serve_json_number(w, "temperature", (double)s->temperature);
-    bt_serve_json_integer(w, "top_k", s->top_k);
-    bt_serve_json_number(w, "top_p", (double)s->top_p);
-    bt_serve_json_number(w, "min_p", (double)s->min_p);
-    bt_serve_json_natural(w, "min_keep", s->min_keep);
-    bt_serve_json_integer(w, "repeat_last_n", s->penalty_last_n);
-    bt_serve_json_number(w, "repeat_penalty", (double)s->penalty_repeat);
-    bt_serve_json_number(w, "presence_penalty", (double)s->penalty_presence);
-    bt_serve_json_number(w, "frequency_penalty", (double)s->penalty_frequency);
-    bt_serve_json_bool(w, "ignore_eos", b->ignore_eog);
-    bt_serve_json_bool(w, "stream", b->stream);
-    bt_serve_json_natural(w, "n_probs", b->n_logprobs);
-    bt_serve_json_open(w, "stop", '[');
+    bt_json_number(w, "temperature", (double)s->temperature);
+    bt_json_integer(w, "top_k", s->top_k);
+    bt_json_number(w, "top_p", (double)s->top_p);
+    bt_json_number(w, "min_p", (double)s->min_p);
+    bt_json_natural(w, "min_keep", s->min_keep);
+    bt_json_integer(w, "repeat_last_n", s->penalty_last_n);
+    bt_json_number(w, "repeat_penalty", (double)s->penalty_repeat);
+    bt_json_number(w, "presence_penalty", (double)s->penalty_presence);
+    bt_json_number(w, "frequency_penalty", (double)s->penalty_frequency);
+    bt_json_bool(w, "ignore_eos", b->ignore_eog);
+    bt_json_bool(w, "stream", b->stream);
+    bt_json_natural(w, "n_probs", b->n_logprobs);
+    bt_json_open(w, "stop", '[');
     for (uint32_t i = 0; i < b->n_stops; i++) {
-        bt_serve_json_text(w, NULL, b->stops[i].text, b->stops[i].size);
+        bt_json_text(w, NULL, b->stops[i].text, b->stops[i].size);
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, ']');
+    bt_json_close(w, '}');
 }
 
 const char *bt_serve_shape_finish(bt_finish finish)
@@ -142,36 +142,36 @@ static void write_token(bt_json_writer *w, const bt_tokenizer *tokenizer, bt_log
     size_t size;
     const char *piece = bt_text_tokenizer_piece(tokenizer, id, true, &size);
     if (form == BT_LOGPROBS_NATIVE) {
-        bt_serve_json_natural(w, "id", id);
+        bt_json_natural(w, "id", id);
     }
-    bt_serve_json_text(w, "token", piece, size);
-    bt_serve_json_number(w, "logprob", finite(logprob));
-    bt_serve_json_open(w, "bytes", '[');
+    bt_json_text(w, "token", piece, size);
+    bt_json_number(w, "logprob", finite(logprob));
+    bt_json_open(w, "bytes", '[');
     for (size_t i = 0; i < size; i++) {
-        bt_serve_json_natural(w, NULL, (unsigned char)piece[i]);
+        bt_json_natural(w, NULL, (unsigned char)piece[i]);
     }
-    bt_serve_json_close(w, ']');
+    bt_json_close(w, ']');
 }
 
 static void write_tokens(bt_json_writer *w, const char *key, bt_logprobs_form form,
                          const bt_tokenizer *tokenizer, const bt_logprobs_view *view)
 {
-    bt_serve_json_open(w, key, '[');
+    bt_json_open(w, key, '[');
     for (size_t i = 0; i < view->n_tokens; i++) {
         const bt_choice_logprob *t = &view->tokens[i];
-        bt_serve_json_open(w, NULL, '{');
+        bt_json_open(w, NULL, '{');
         write_token(w, tokenizer, form, t->id, t->logprob);
-        bt_serve_json_open(w, "top_logprobs", '[');
+        bt_json_open(w, "top_logprobs", '[');
         for (uint32_t k = 0; k < t->n_top; k++) {
             const bt_token_logprob *top = &view->tops[t->top_first + k];
-            bt_serve_json_open(w, NULL, '{');
+            bt_json_open(w, NULL, '{');
             write_token(w, tokenizer, form, top->id, top->logprob);
-            bt_serve_json_close(w, '}');
+            bt_json_close(w, '}');
         }
-        bt_serve_json_close(w, ']');
-        bt_serve_json_close(w, '}');
+        bt_json_close(w, ']');
+        bt_json_close(w, '}');
     }
-    bt_serve_json_close(w, ']');
+    bt_json_close(w, ']');
 }
 
 static void put_piece(bt_json_writer *w, const bt_tokenizer *tokenizer, uint32_t id, bool as_key)
@@ -179,9 +179,9 @@ static void put_piece(bt_json_writer *w, const bt_tokenizer *tokenizer, uint32_t
     size_t size;
     const char *piece = bt_text_tokenizer_piece(tokenizer, id, true, &size);
     if (as_key) {
-        bt_serve_json_key(w, piece, size);
+        bt_json_key(w, piece, size);
     } else {
-        bt_serve_json_text(w, NULL, piece, size);
+        bt_json_text(w, NULL, piece, size);
     }
 }
 
@@ -190,39 +190,39 @@ static void write_arrays(bt_json_writer *w, const char *key, const bt_tokenizer 
                          const bt_logprobs_view *view)
 {
     size_t offset = view->offset;
-    bt_serve_json_open(w, key, '{');
-    bt_serve_json_open(w, "tokens", '[');
+    bt_json_open(w, key, '{');
+    bt_json_open(w, "tokens", '[');
     for (size_t i = 0; i < view->n_tokens; i++) {
         put_piece(w, tokenizer, view->tokens[i].id, false);
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_open(w, "token_logprobs", '[');
+    bt_json_close(w, ']');
+    bt_json_open(w, "token_logprobs", '[');
     for (size_t i = 0; i < view->n_tokens; i++) {
-        bt_serve_json_number(w, NULL, finite(view->tokens[i].logprob));
+        bt_json_number(w, NULL, finite(view->tokens[i].logprob));
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_open(w, "top_logprobs", '[');
+    bt_json_close(w, ']');
+    bt_json_open(w, "top_logprobs", '[');
     for (size_t i = 0; i < view->n_tokens; i++) {
         const bt_choice_logprob *t = &view->tokens[i];
-        bt_serve_json_open(w, NULL, '{');
+        bt_json_open(w, NULL, '{');
         for (uint32_t k = 0; k < t->n_top; k++) {
             put_piece(w, tokenizer, view->tops[t->top_first + k].id, true);
-            bt_serve_json_number(w, NULL, finite(view->tops[t->top_first + k].logprob));
+            bt_json_number(w, NULL, finite(view->tops[t->top_first + k].logprob));
         }
-        bt_serve_json_close(w, '}');
+        bt_json_close(w, '}');
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_open(w, "text_offset", '[');
+    bt_json_close(w, ']');
+    bt_json_open(w, "text_offset", '[');
     for (size_t i = 0; i < view->n_tokens; i++) {
         size_t size;
         const char *piece = bt_text_tokenizer_piece(tokenizer, view->tokens[i].id, true, &size);
-        bt_serve_json_natural(w, NULL, offset);
+        bt_json_natural(w, NULL, offset);
         for (size_t k = 0; k < size; k++) {
             offset += ((unsigned char)piece[k] & 0xC0) != 0x80;
         }
     }
-    bt_serve_json_close(w, ']');
-    bt_serve_json_close(w, '}');
+    bt_json_close(w, ']');
+    bt_json_close(w, '}');
 }
 
 void bt_serve_shape_logprobs(bt_json_writer *w, const char *key, bt_logprobs_form form,
@@ -233,9 +233,9 @@ void bt_serve_shape_logprobs(bt_json_writer *w, const char *key, bt_logprobs_for
     } else if (form == BT_LOGPROBS_NATIVE) {
         write_tokens(w, key, form, tokenizer, view);
     } else {
-        bt_serve_json_open(w, key, '{');
+        bt_json_open(w, key, '{');
         write_tokens(w, "content", form, tokenizer, view);
-        bt_serve_json_null(w, "refusal");
-        bt_serve_json_close(w, '}');
+        bt_json_null(w, "refusal");
+        bt_json_close(w, '}');
     }
 }

@@ -49,7 +49,7 @@ static unsigned check_texts(const bt_body *b)
     for (size_t i = 0; i < b->n_messages; i++) {
         BT_ASSERT(b->messages[i].role);
         BT_ASSERT(b->messages[i].content || b->messages[i].content_size == 0);
-        BT_ASSERT(bt_serve_json_utf8_valid(b->messages[i].content ? b->messages[i].content : "",
+        BT_ASSERT(bt_json_utf8_valid(b->messages[i].content ? b->messages[i].content : "",
                                            b->messages[i].content_size));
         sum += touch(b->messages[i].content, b->messages[i].content_size);
     }
@@ -63,7 +63,7 @@ static void check_problem(const bt_problem *p)
     bt_buf text;
     bt_json_writer w;
     bt_buf_init(&text, BT_MEM_test, 1 << 20);
-    bt_serve_json_writer_init(&w, &text);
+    bt_json_writer_init(&w, &text);
     bt_serve_problem_write(p, &w);
     json_t *root = json_loadb(text.data, text.size, 0, NULL);
     BT_ASSERT(json_is_string(json_object_get(json_object_get(root, "error"), "message")));

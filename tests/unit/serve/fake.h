@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "serve/server.h"
-#include "serve/writer.h"
+#include "base/json.h"
 
 static struct {
     const char *answer;

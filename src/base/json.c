@@ -1,4 +1,4 @@
-#include "serve/writer.h"
+#include "base/json.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD"      /* U+FFFD */
 
-void bt_serve_json_writer_init(bt_json_writer *w, bt_buf *to)
+void bt_json_writer_init(bt_json_writer *w, bt_buf *to)
 {
     *w = (bt_json_writer){ .to = to };
 }
@@ -40,7 +40,7 @@ static size_t lead(unsigned char c, unsigned char *ret_low, unsigned char *ret_h
     return 0;
 }
 
-size_t bt_serve_json_utf8_length(const char *text, size_t size, size_t *ret_bad)
+size_t bt_json_utf8_length(const char *text, size_t size, size_t *ret_bad)
 {
     const unsigned char *b = (const unsigned char *)text;
     unsigned char low, high;
@@ -60,12 +60,12 @@ size_t bt_serve_json_utf8_length(const char *text, size_t size, size_t *ret_bad)
     return n;
 }
 
-void bt_serve_json_utf8_put(bt_buf *to, const char *text, size_t size)
+void bt_json_utf8_put(bt_buf *to, const char *text, size_t size)
 {
     size_t from = 0;
     for (size_t i = 0; i < size;) {
         size_t bad;
-        const size_t n = bt_serve_json_utf8_length(text + i, size - i, &bad);
+        const size_t n = bt_json_utf8_length(text + i, size - i, &bad);
         if (n == 0) {
             bt_buf_put(to, text + from, i - from);
             bt_buf_puts(to, REPLACEMENT);
@@ -76,11 +76,11 @@ void bt_serve_json_utf8_put(bt_buf *to, const char *text, size_t size)
     bt_buf_put(to, text + from, size - from);
 }
 
-bool bt_serve_json_utf8_valid(const char *text, size_t size)
+bool bt_json_utf8_valid(const char *text, size_t size)
 {
     for (size_t i = 0; i < size;) {
         size_t bad;
-        const size_t n = bt_serve_json_utf8_length(text + i, size - i, &bad);
+        const size_t n = bt_json_utf8_length(text + i, size - i, &bad);
         if (n == 0) {
             return false;
         }
@@ -110,7 +110,7 @@ static void put_quoted(bt_buf *to, const char *text, size_t size)
     for (size_t i = 0; i < size;) {
         const unsigned char c = (unsigned char)text[i];
         size_t bad = 1;
-        const size_t n = bt_serve_json_utf8_length(text + i, size - i, &bad);
+        const size_t n = bt_json_utf8_length(text + i, size - i, &bad);
         if (n == 0 || c < 0x20 || c == '"' || c == '\\' || c == 0x7F) {
             bt_buf_put(to, text + from, i - from);
             if (n == 0) {
@@ -126,7 +126,7 @@ static void put_quoted(bt_buf *to, const char *text, size_t size)
     bt_buf_puts(to, "\"");
 }
 
-void bt_serve_json_key(bt_json_writer *w, const char *key, size_t size)
+void bt_json_key(bt_json_writer *w, const char *key, size_t size)
 {
     if (w->comma) {
         bt_buf_puts(w->to, ",");
@@ -140,14 +140,14 @@ void bt_serve_json_key(bt_json_writer *w, const char *key, size_t size)
 static void begin(bt_json_writer *w, const char *key)
 {
     if (key) {
-        bt_serve_json_key(w, key, strlen(key));
+        bt_json_key(w, key, strlen(key));
     } else if (w->comma) {
         bt_buf_puts(w->to, ",");
     }
     w->comma = true;
 }
 
-void bt_serve_json_open(bt_json_writer *w, const char *key, char bracket)
+void bt_json_open(bt_json_writer *w, const char *key, char bracket)
 {
     begin(w, key);
     bt_buf_put(w->to, &bracket, 1);
@@ -155,7 +155,7 @@ void bt_serve_json_open(bt_json_writer *w, const char *key, char bracket)
     w->comma = false;
 }
 
-void bt_serve_json_close(bt_json_writer *w, char bracket)
+void bt_json_close(bt_json_writer *w, char bracket)
 {
     BT_ASSERT(w->depth > 0);
     bt_buf_put(w->to, &bracket, 1);
@@ -163,34 +163,34 @@ void bt_serve_json_close(bt_json_writer *w, char bracket)
     w->comma = true;
 }
 
-void bt_serve_json_text(bt_json_writer *w, const char *key, const char *text, size_t size)
+void bt_json_text(bt_json_writer *w, const char *key, const char *text, size_t size)
 {
     begin(w, key);
     put_quoted(w->to, text, size);
 }
 
-void bt_serve_json_string(bt_json_writer *w, const char *key, const char *text)
+void bt_json_string(bt_json_writer *w, const char *key, const char *text)
 {
     if (text) {
-        bt_serve_json_text(w, key, text, strlen(text));
+        bt_json_text(w, key, text, strlen(text));
     } else {
-        bt_serve_json_null(w, key);
+        bt_json_null(w, key);
     }
 }
 
-void bt_serve_json_integer(bt_json_writer *w, const char *key, int64_t value)
+void bt_json_integer(bt_json_writer *w, const char *key, int64_t value)
 {
     begin(w, key);
     bt_buf_printf(w->to, "%" PRId64, value);
 }
 
-void bt_serve_json_natural(bt_json_writer *w, const char *key, uint64_t value)
+void bt_json_natural(bt_json_writer *w, const char *key, uint64_t value)
 {
     begin(w, key);
     bt_buf_printf(w->to, "%" PRIu64, value);
 }
 
-void bt_serve_json_number(bt_json_writer *w, const char *key, double value)
+void bt_json_number(bt_json_writer *w, const char *key, double value)
 {
     begin(w, key);
     if (isnan(value)) {
@@ -202,13 +202,13 @@ void bt_serve_json_number(bt_json_writer *w, const char *key, double value)
     bt_buf_printf(w->to, "%.9g", value);
 }
 
-void bt_serve_json_bool(bt_json_writer *w, const char *key, bool value)
+void bt_json_bool(bt_json_writer *w, const char *key, bool value)
 {
     begin(w, key);
     bt_buf_puts(w->to, value ? "true" : "false");
 }
 
-void bt_serve_json_null(bt_json_writer *w, const char *key)
+void bt_json_null(bt_json_writer *w, const char *key)
 {
     begin(w, key);
     bt_buf_puts(w->to, "null");

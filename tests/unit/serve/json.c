@@ -1,4 +1,4 @@
-/* serve/writer.h: whatever is put in, the text is valid JSON and valid UTF-8. */
+/* base/json.h: whatever is put in, the text is valid JSON and valid UTF-8. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "serve/problem.h"
-#include "serve/writer.h"
 
 static bt_buf out;
 static bt_json_writer w;
@@ -19,7 +19,7 @@ static int begin(void **state)
 {
     (void)state;
     bt_buf_init(&out, BT_MEM_test, 1 << 20);
-    bt_serve_json_writer_init(&w, &out);
+    bt_json_writer_init(&w, &out);
     return 0;
 }
 
@@ -33,20 +33,20 @@ static int end(void **state)
 static void commas_and_keys_stand_where_they_belong(void **state)
 {
     (void)state;
-    bt_serve_json_open(&w, NULL, '{');
-    bt_serve_json_string(&w, "a", "x");
-    bt_serve_json_open(&w, "b", '[');
-    bt_serve_json_integer(&w, NULL, -1);
-    bt_serve_json_natural(&w, NULL, UINT64_MAX);
-    bt_serve_json_open(&w, NULL, '{');
-    bt_serve_json_close(&w, '}');
-    bt_serve_json_null(&w, NULL);
-    bt_serve_json_close(&w, ']');
-    bt_serve_json_key(&w, "c\n", 2);
-    bt_serve_json_bool(&w, NULL, true);
-    bt_serve_json_number(&w, "d", 0.5);
-    bt_serve_json_string(&w, "e", NULL);
-    bt_serve_json_close(&w, '}');
+    bt_json_open(&w, NULL, '{');
+    bt_json_string(&w, "a", "x");
+    bt_json_open(&w, "b", '[');
+    bt_json_integer(&w, NULL, -1);
+    bt_json_natural(&w, NULL, UINT64_MAX);
+    bt_json_open(&w, NULL, '{');
+    bt_json_close(&w, '}');
+    bt_json_null(&w, NULL);
+    bt_json_close(&w, ']');
+    bt_json_key(&w, "c\n", 2);
+    bt_json_bool(&w, NULL, true);
+    bt_json_number(&w, "d", 0.5);
+    bt_json_string(&w, "e", NULL);
+    bt_json_close(&w, '}');
     assert_string_equal(bt_buf_text(&out), "{\"a\":\"x\",\"b\":[-1,18446744073709551615,{},null],"
                                            "\"c\\n\":true,\"d\":0.5,\"e\":null}");
 }
@@ -54,11 +54,11 @@ static void commas_and_keys_stand_where_they_belong(void **state)
 static void numbers_that_json_lacks_become_finite(void **state)
 {
     (void)state;
-    bt_serve_json_open(&w, NULL, '[');
-    bt_serve_json_number(&w, NULL, NAN);
-    bt_serve_json_number(&w, NULL, INFINITY);
-    bt_serve_json_number(&w, NULL, -INFINITY);
-    bt_serve_json_close(&w, ']');
+    bt_json_open(&w, NULL, '[');
+    bt_json_number(&w, NULL, NAN);
+    bt_json_number(&w, NULL, INFINITY);
+    bt_json_number(&w, NULL, -INFINITY);
+    bt_json_close(&w, ']');
     assert_string_equal(bt_buf_text(&out), "[0,3.40282347e+38,-3.40282347e+38]");
 }
 
@@ -77,7 +77,7 @@ static void bad_utf8_is_replaced_by_maximal_subparts(void **state)
     };
     for (size_t i = 0; i < BT_LEN(cases); i++) {
         bt_buf_clear(&out);
-        bt_serve_json_utf8_put(&out, cases[i].in, strlen(cases[i].in));
+        bt_json_utf8_put(&out, cases[i].in, strlen(cases[i].in));
         assert_string_equal(bt_buf_text(&out), cases[i].out);
     }
 }
@@ -95,16 +95,16 @@ static void any_bytes_make_a_string_that_a_parser_takes(void **state)
         const unsigned char text[3] = { bytes[i % n], bytes[i / n % n], bytes[i / n / n] };
         for (size_t size = 1; size <= 3; size++) {
             bt_buf_clear(&out);
-            bt_serve_json_writer_init(&w, &out);
-            bt_serve_json_text(&w, NULL, (const char *)text, size);
+            bt_json_writer_init(&w, &out);
+            bt_json_text(&w, NULL, (const char *)text, size);
             json_t *value = json_loadb(out.data, out.size, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
             assert_non_null(value);
             bt_buf expected;
             bt_buf_init(&expected, BT_MEM_test, 64);
-            bt_serve_json_utf8_put(&expected, (const char *)text, size);
+            bt_json_utf8_put(&expected, (const char *)text, size);
             assert_int_equal(json_string_length(value), expected.size);
             assert_memory_equal(json_string_value(value), bt_buf_text(&expected), expected.size);
-            assert_true(bt_serve_json_utf8_valid(expected.data, expected.size));
+            assert_true(bt_json_utf8_valid(expected.data, expected.size));
             bt_buf_done(&expected);
             json_decref(value);
         }
@@ -152,5 +152,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_problem_names_code_type_and_field, begin, end),
         cmocka_unit_test_setup_teardown(an_overflow_tells_both_numbers, begin, end),
     };
-    return cmocka_run_group_tests_name("serve/writer", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("serve/json", tests, NULL, NULL);
 }
