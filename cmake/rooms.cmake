@@ -1,5 +1,5 @@
-# A room is a static library made of all .c files of its folder. It may use only the rooms named
-# behind it; tests/tidy.py checks the same direction in the #include lines.
+# A room is a static library made of all .c files of its folder and of the folders in it. It may use
+# only the rooms named after it; tests/tidy.py checks the same direction in the #include lines.
 
 set(BATON_WARNINGS
   -Wall -Wextra -Wpedantic -Wshadow -Wundef -Wvla -Wstrict-prototypes -Wmissing-prototypes
@@ -31,7 +31,8 @@ target_link_libraries(baton_flags INTERFACE Threads::Threads m)
 
 # baton_room(NAME [rooms and libraries it stands on ...])
 function(baton_room name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.c
+    ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*/*.c)
   if(NOT sources)
     return()
   endif()

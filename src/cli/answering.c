@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cpu/kernels.h"
 #include "link/key.h"
 
 #define AT(field) offsetof(bt_answering_options, field)

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "device/check.h"
+#include "device/cpu/cpu.h"
 #include "device/throttle.h"
+#include "device/trace.h"
 #include "handoff/prefill.h"
 
 #define AT(field) offsetof(bt_setup_options, field)

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "cli/setup.h"
+#include "cpu/kernels.h"
 #include "handoff/advice.h"
 #include "handoff/identity.h"
 #include "link/key.h"

@@ -16,6 +16,7 @@
 #include "cli/news.h"
 #include "cli/notify.h"
 #include "cli/workers_file.h"
+#include "cpu/kernels.h"
 #include "handoff/worker.h"
 #include "link/address.h"
 #include "serve/access.h"

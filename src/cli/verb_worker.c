@@ -13,6 +13,7 @@
 #include "cli/news.h"
 #include "cli/notify.h"
 #include "cli/setup.h"
+#include "cpu/kernels.h"
 #include "handoff/worker.h"
 
 enum {

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "ops/functions.h"
 #include "quant/types.h"
 
 /* Tiers of this build's architecture, each including those before it. */
@@ -47,9 +48,6 @@ typedef struct {
     bool        owned;       /* free with bt_cpu_matrix_done */
 } bt_cpu_matrix;
 
-typedef enum { BT_ACT_SILU, BT_ACT_GELU_TANH, BT_ACT_SIGMOID } bt_activation;
-typedef enum { BT_ROPE_NORM, BT_ROPE_NEOX } bt_rope_style;
-
 /* Query rows of one sequence, at consecutive positions, against its cached keys. Pages hold
  * page_tokens consecutive positions; K and V rows of a layer lie row by row inside a page. Walks
  * pages in order of position, so a row's result depends only on the query, its position and the
@@ -78,7 +76,7 @@ typedef struct {
 } bt_cpu_attention;
 
 /* Consecutive tokens of one sequence through one value head of the gated delta rule (the formulas
- * are in device/ops.h). Token t's vectors lie t strides behind the first's. Rows of the state are
+ * are in ops/ops.h). Token t's vectors lie t strides behind the first's. Rows of the state are
  * independent of each other, so [row_first, row_last) may be done alone: multiples of 8, or the
  * end. The state moves token by token, so n tokens at once give the same bits as one after the
  * other. */
@@ -134,7 +132,7 @@ typedef struct bt_cpu_kernels {
     void (*short_conv)(float *y, const float *const *x, const float *taps, size_t tap_stride,
                        uint32_t n_taps, uint32_t n, bt_activation act);
     void (*delta_scan)(const bt_cpu_delta *d);
-    /* to = the numbers of the n_used largest scores, then their shares (device/ops.h). A NaN counts
+    /* to = the numbers of the n_used largest scores, then their shares (ops/ops.h). A NaN counts
      * as less than any number. */
     void (*route)(const float *scores, uint32_t n, uint32_t n_used, bool renormalise, float *to);
     /* y (+)= sum over j, ascending, of shares[j] * x[j * x_stride + i] */

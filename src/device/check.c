@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "device/device.h"
+#include "device/check.h"
 
 enum { BUFFERS_MAX = 64, ROW_VALUES_MAX = 65536 };
 

@@ -15,6 +15,17 @@ const char *bt_device_name(const bt_device *d)
     return d->ops->name;
 }
 
+static bt_status shape_of(const void *context, bt_weight w, bt_weight_shape *ret)
+{
+    const bt_device *d = context;
+    return d->ops->weight_shape(d, w, ret);
+}
+
+bt_status bt_device_tape_create(const bt_device *d, bt_tape **ret_tape, bt_error *err)
+{
+    return bt_ops_tape_create(&(bt_op_weights){ d, shape_of }, ret_tape, err);
+}
+
 bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err)
 {
     BT_ASSERT(size_bytes > 0);

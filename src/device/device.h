@@ -1,7 +1,7 @@
 /* device/device.h - memory, and a way to run tapes.
  *
- * Every device implements bt_device_ops; callers use the functions below. Wrappers (trace, check)
- * implement the same table and forward to other devices.
+ * Every device implements bt_device_ops; callers use the functions below. The own kernels are
+ * device/cpu/cpu.h; the wrappers trace.h, check.h and throttle.h pass calls on to other devices.
  *
  * Lifetime: open to close; buffers and weights die with the device at the latest.
  * Threads:  a device belongs to one thread (the engine's), except that bt_device_map()ped memory of
@@ -11,7 +11,7 @@
 #ifndef BT_DEVICE_DEVICE_H
 #define BT_DEVICE_DEVICE_H
 
-#include "device/tape.h"
+#include "ops/tape.h"
 
 typedef struct bt_device bt_device;
 
@@ -58,32 +58,11 @@ struct bt_device {
     const bt_device_ops *ops;
 };
 
-/* The CPU device. n_threads for up to 4 rows, n_threads_batch for more; 0: all cores. */
-typedef struct {
-    bt_isa   isa;              /* tier to use */
-    uint32_t n_threads, n_threads_batch;
-    bool     no_repack;        /* leave weights mapped; slower, half the memory */
-} bt_device_cpu_options;
-
-BT_MUST_CHECK bt_status bt_device_cpu_open(const bt_device_cpu_options *o, bt_device **ret_device,
-                                           bt_error *err);
-
-/* Wraps `inner` (kept, closed with the wrapper): time per op, and values on request. */
-typedef struct {
-    const char *path;          /* JSON lines; NULL: no file */
-    bool        values;        /* also a digest and the first values of each op's rows */
-} bt_device_trace_options;
-BT_MUST_CHECK bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *o,
-                                             bt_device **ret_device, bt_error *err);
-
-/* Runs each op on both (kept, closed with the wrapper) and fails at the first op whose rows differ
- * by more than `nmse_max`, naming it. Results are those of `device`. */
-BT_MUST_CHECK bt_status bt_device_check_open(bt_device *device, bt_device *reference,
-                                             double nmse_max, bt_device **ret_device,
-                                             bt_error *err);
-
 void  bt_device_close(bt_device *d);                             /* NULL is fine */
 const char *bt_device_name(const bt_device *d);
+/* A tape of ops on weights of this device, which must outlive it. */
+BT_MUST_CHECK bt_status bt_device_tape_create(const bt_device *d, bt_tape **ret_tape,
+                                              bt_error *err);
 BT_MUST_CHECK bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret,
                                                bt_error *err);
 void  bt_device_buffer_free(bt_device *d, bt_buffer b);

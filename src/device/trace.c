@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "device/trace.h"
 #include "device/wrapper.h"
 
 enum { VALUES_SHOWN = 4 };

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "device/step.h"
+#include "ops/step.h"
 
 /*    name   number in PREFILL (docs/wire.md), as people write it */
 #define BT_KV_CODEC_LIST(X)                                                                      \

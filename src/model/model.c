@@ -147,7 +147,7 @@ static bt_status build_tape(const bt_model *m, const bt_device *device, bool pus
 {
     const bt_model_config *c = &m->config;
     bt_tape *t = NULL;
-    BT_TRY(bt_ops_tape_create(device, &t, err));
+    BT_TRY(bt_device_tape_create(device, &t, err));
     const bt_model_scratch s = {
         .all = take_rows(t, m, false),
         .picked = take_rows(t, m, true),

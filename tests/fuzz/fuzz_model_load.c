@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "device/cpu/cpu.h"
 #include "model/model.h"
 
 static void check_sentence(bt_status status, const bt_error *err)

@@ -13,7 +13,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
 
 enum {
     WIDTH = 96, HEADS = 6, KEY_HEADS = 2, DIM = 32, DIM_V = 32, FF = 160, VOCAB = 77, LAYERS = 2,
@@ -96,7 +96,7 @@ static inline void bench_tape(bench *b, bt_type type)
 {
     bt_tape *t;
     const uint32_t q = HEADS * DIM, k = KEY_HEADS * DIM, v = KEY_HEADS * DIM_V;
-    assert_int_equal(bt_ops_tape_create(b->device, &t, NULL), BT_OK);
+    assert_int_equal(bt_device_tape_create(b->device, &t, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(t, WIDTH), h = bt_ops_tape_rows(t, WIDTH);
     const bt_rows qkv = bt_ops_tape_rows(t, q + k + v), a = bt_ops_tape_rows(t, HEADS * DIM_V);
     const bt_rows again = bt_ops_tape_rows(t, WIDTH);

@@ -2,6 +2,7 @@
  */
 #include <stdio.h>
 
+#include "device/check.h"
 #include "unit/device/bench.h"
 #include "unit/device/naive.h"
 
@@ -286,7 +287,7 @@ static void tapes_come_and_go(void **state)
     step_add(&s, 0, 0, 6, 1);
     for (int i = 0; i < 20; i++) {
         bt_tape *t;
-        assert_int_equal(bt_ops_tape_create(b->device, &t, NULL), BT_OK);
+        assert_int_equal(bt_device_tape_create(b->device, &t, NULL), BT_OK);
         const bt_rows x = bt_ops_tape_rows(t, WIDTH);
         bt_embed(t, .table = bt_ops_tape_op(first, 0)->embed.table, .y = x, .scale = (float)i);
         assert_int_equal(bt_ops_tape_finish(t, NULL), BT_OK);
@@ -414,7 +415,7 @@ static void angles_are_right_to_the_last_bit_but_one(void **state)
     assert_int_equal(bt_device_weight_load(d, &t, &table, NULL), BT_OK);
     assert_int_equal(bt_device_weight_load(d, &f, &angles, NULL), BT_OK);
     bt_tape *tape;
-    assert_int_equal(bt_ops_tape_create(d, &tape, NULL), BT_OK);
+    assert_int_equal(bt_device_tape_create(d, &tape, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(tape, 2 * N);
     bt_embed(tape, .table = table, .y = x, .scale = 1);
     bt_rope(tape, .x = x, .frequencies = angles, .n_heads = 1, .n_rot = 2 * N,

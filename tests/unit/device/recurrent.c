@@ -1,4 +1,4 @@
-/* device/ops.h: recurrent layers and experts on the CPU device, against plain loops in double and,
+/* ops/ops.h: recurrent layers and experts on the CPU device, against plain loops in double and,
  * bit by bit, against themselves however the rows are cut into steps and over threads. */
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
 
 enum {
     KEY_HEADS = 2, VALUE_HEADS = 4, DIM = 24, TAPS = 4,
@@ -251,7 +251,7 @@ static rig open_rig(bt_isa isa, uint32_t n_threads, bool repack)
     bt_error err = { 0 };
     const bt_device_cpu_options o = { .isa = isa, .n_threads = n_threads, .no_repack = !repack };
     assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
-    assert_int_equal(bt_ops_tape_create(r.device, &r.tape, NULL), BT_OK);
+    assert_int_equal(bt_device_tape_create(r.device, &r.tape, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(r.tape, COLUMNS);
     bt_embed(r.tape, .table = load(&r, (bt_weight_source){ ROWS_OF(given.table), .n_in = COLUMNS,
                                                            .n_out = TOKENS, .as_table = true }),
@@ -450,7 +450,7 @@ static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted,
     rig r = { 0 };
     bt_error err = { 0 };
     assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
-    assert_int_equal(bt_ops_tape_create(r.device, &r.tape, NULL), BT_OK);
+    assert_int_equal(bt_device_tape_create(r.device, &r.tape, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(r.tape, IN), y = bt_ops_tape_rows(r.tape, n);
     s.rows = rows;
     s.size_bytes = sizeof rows;

@@ -1,4 +1,4 @@
-/* device/tape.h */
+/* ops/tape.h and the shape checks of all ops. */
 #include "unit/device/bench.h"
 #include "unit/device/naive.h"
 
@@ -28,7 +28,7 @@ static int begin(void **state)
     f->short_norm = weight(f, 8, 1);
     f->angles = weight(f, 4, 1);
     f->matrix = weight(f, 16, 24);
-    if (bt_ops_tape_create(&f->device->base, &f->tape, NULL) != BT_OK) {
+    if (bt_device_tape_create(&f->device->base, &f->tape, NULL) != BT_OK) {
         return -1;
     }
     *state = f;

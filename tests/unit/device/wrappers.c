@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "device/check.h"
+#include "device/trace.h"
 #include "unit/device/bench.h"
 #include "unit/device/naive.h"
 

@@ -357,7 +357,7 @@ static inline void fake_device_init(fake_device *d, bool pushes)
     atomic_init(&d->damage_token, -1);
     if (!fake_tape) {
         bt_error err = { 0 };
-        assert_int_equal(bt_ops_tape_create(&d->device, &fake_tape, &err), BT_OK);
+        assert_int_equal(bt_device_tape_create(&d->device, &fake_tape, &err), BT_OK);
         const bt_rows x = bt_ops_tape_rows(fake_tape, FAKE_VOCAB);
         const bt_rows y = bt_ops_tape_rows_picked(fake_tape, FAKE_VOCAB);
         bt_embed(fake_tape, .table = { 1 }, .y = x, .scale = 1);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "device/cpu/cpu.h"
 #include "engine/engine.h"
 
 enum { PREDICT = 12, PROMPT_MAX = 300, PATIENCE_MS = 60000, BATCH = 256,

@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "device/cpu/cpu.h"
 #include "gguf/writer.h"
 #include "model/model.h"
 

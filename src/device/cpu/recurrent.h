@@ -3,7 +3,7 @@
 #ifndef BT_CPU_RECURRENT_H
 #define BT_CPU_RECURRENT_H
 
-#include "device/cpu_private.h"
+#include "device/cpu/private.h"
 
 void bt_device_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
                                   const bt_op_short_conv *o);

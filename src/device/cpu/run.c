@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_recurrent.h"
+#include "device/cpu/recurrent.h"
 
 /* ---- looking a step over ---- */
 

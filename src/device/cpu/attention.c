@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/check.h"
-#include "device/cpu_private.h"
+#include "device/cpu/private.h"
 
 /* ---- angles ---- */
 

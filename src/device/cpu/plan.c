@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "device/cpu_recurrent.h"
+#include "device/cpu/recurrent.h"
 
 enum {
     R_ACTS = BT_TAPE_SLOTS_MAX + 1,

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "device/cpu_private.h"
+#include "device/cpu/private.h"
 
 /* ---- what is asked for ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_recurrent.h"
+#include "device/cpu/recurrent.h"
 
 /* ---- looking a step's states over ---- */
 

@@ -1,4 +1,4 @@
-/* device/tape.h - a list of ops that stays true from one step to the next.
+/* ops/tape.h - a list of ops that stays true from one step to the next.
  *
  * Model code appends ops in order; devices run the tape again and again. Shapes are checked here,
  * once for all devices. The first mistake sticks: later appends do nothing, and
@@ -10,11 +10,11 @@
  * Lifetime: create to destroy; immutable after finish. Threads: owned by one thread until finish,
  * then any.
  */
-#ifndef BT_DEVICE_TAPE_H
-#define BT_DEVICE_TAPE_H
+#ifndef BT_OPS_TAPE_H
+#define BT_OPS_TAPE_H
 
 #include "base/buffer.h"
-#include "device/ops.h"
+#include "ops/ops.h"
 
 typedef struct bt_tape bt_tape;
 
@@ -30,10 +30,15 @@ typedef struct {
     bool     mapped;
 } bt_weight_shape;
 
-struct bt_device;
+/* Who knows the weights that ops name: a device, see bt_device_tape_create. */
+typedef struct {
+    const void *context;
+    /* BT_E_NOTFOUND: there is no such weight. */
+    bt_status (*shape)(const void *context, bt_weight w, bt_weight_shape *ret);
+} bt_op_weights;
 
-/* Borrows `device` (asked for the shapes of weights), which must outlive the tape. */
-BT_MUST_CHECK bt_status bt_ops_tape_create(const struct bt_device *device, bt_tape **ret_tape,
+/* Copies `weights`, whose context must outlive the tape. */
+BT_MUST_CHECK bt_status bt_ops_tape_create(const bt_op_weights *weights, bt_tape **ret_tape,
                                            bt_error *err);
 void bt_ops_tape_destroy(bt_tape *t);
 
@@ -49,7 +54,7 @@ void bt_ops_tape_set_layer(bt_tape *t, uint32_t layer);
 void bt_ops_tape_set_result(bt_tape *t, bt_rows logits);
 BT_MUST_CHECK bt_status bt_ops_tape_finish(bt_tape *t, bt_error *err);
 
-const struct bt_device *bt_ops_tape_device(const bt_tape *t);
+const bt_op_weights *bt_ops_tape_weights(const bt_tape *t);
 /* No other tape of this process has or had it: what a device may remember a tape by. */
 uint64_t     bt_ops_tape_id(const bt_tape *t);
 uint32_t     bt_ops_tape_count(const bt_tape *t);

@@ -1,4 +1,4 @@
-/* device/ops.h - the vocabulary of tapes.
+/* ops/ops.h - the vocabulary of tapes.
  *
  * An op is plain data: handles and shapes, no pointers. What shapes the work (which weight, how
  * many heads, eps) stands in the op; what changes at every step (rows, positions, pages) stands in
@@ -8,14 +8,14 @@
  * Rows are f32 [n, cols] with a row stride, n being the step's rows, or its logit rows once `rows`
  * has picked them. All ops work row by row, so a row's result never depends on its neighbours.
  */
-#ifndef BT_DEVICE_OPS_H
-#define BT_DEVICE_OPS_H
+#ifndef BT_OPS_OPS_H
+#define BT_OPS_OPS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cpu/kernels.h"
-#include "device/step.h"
+#include "ops/functions.h"
+#include "ops/step.h"
 
 #define BT_OP_LIST(X)                                        \
     X(embed) X(rows)                       /* moving    */   \

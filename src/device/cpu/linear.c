@@ -5,7 +5,7 @@
  * converted together; a tile is a block of outputs times a block of rows, numbered so that
  * neighbours in time share the block of weights, which then is read from memory once. */
 #include "base/check.h"
-#include "device/cpu_private.h"
+#include "device/cpu/private.h"
 
 enum {
     /* A tile's activations stay in a core's second-level cache beside the weights. */

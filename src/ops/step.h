@@ -1,4 +1,4 @@
-/* device/step.h - what changes from one step to the next, and nothing else.
+/* ops/step.h - what changes from one step to the next, and nothing else.
  *
  * A step evaluates n_rows rows: one row is one token of one sequence at one position. The rows of
  * a sequence stand together and their positions are consecutive. A tape says what is done with
@@ -7,8 +7,8 @@
  * Lifetime: all arrays are borrowed until the step has ended (bt_device_wait). Threads: whoever
  * owns the device; on_mark runs on a device thread while other ops wait, so it must be short.
  */
-#ifndef BT_DEVICE_STEP_H
-#define BT_DEVICE_STEP_H
+#ifndef BT_OPS_STEP_H
+#define BT_OPS_STEP_H
 
 #include <stdint.h>
 

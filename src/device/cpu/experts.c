@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu_recurrent.h"
+#include "device/cpu/recurrent.h"
 
 enum {
     TASK_ROWS = 32,                      /* rows of an expert at a time */

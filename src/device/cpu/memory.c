@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/memory.h"
-#include "device/cpu_private.h"
+#include "device/cpu/private.h"
 
 enum { LARGE_PAGE = 2 << 20, STORE_CHUNK = 64 << 20 };
 

@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 
 #include "base/threads.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
 
 enum {
     BT_CPU_FEW_ROWS = 4,             /* up to here the few-rows plan, and n_threads */
