@@ -1,8 +1,8 @@
 /* cost/fit.h - what work costs, fitted through samples of it, the newer the heavier.
  *
  * ms = a * pieces + b * n + c * attended. `pieces` are steps or prompts, `n` tokens or bytes, and
- * ms = a * pieces + b * n + c * attended. `pieces` are steps or prompts, `n` tokens or bytes,
  * `attended` the positions that all rows look back at: a row is dearer the deeper it stands.
+ *
  * Pure: no clock, no memory. Threads: callers lock. Failure: none. A zeroed fit knows nothing.
  */
 #ifndef BT_COST_FIT_H
