@@ -32,7 +32,8 @@ ROOMS = {
     "link": ["base", "wire"],
     "cost": ["base"],
     "route": ["base", "cost"],
-    "handoff": ["engine", "link", "route"],
+    "transfer": ["base", "kv", "wire"],
+    "handoff": ["engine", "link", "route", "transfer"],
     "serve": ["engine", "handoff"],
     "cli": ["serve"],
 }
