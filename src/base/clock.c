@@ -1,10 +1,23 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <time.h>
+
+static _Atomic(const uint64_t *) test_source;
+
+void bt_clock_set_source(const uint64_t *source_ns)
+{
+    atomic_store(&test_source, source_ns);
+}
 
 uint64_t bt_clock_ns(void)
 {
+    const uint64_t *source = atomic_load_explicit(&test_source, memory_order_relaxed);
+    if (source) {
+        return *source;
+    }
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;

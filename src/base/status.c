@@ -25,6 +25,11 @@ static const struct {
 #undef X
 };
 
+bt_status bt_fail_nomem(bt_error *err, size_t size, const char *purpose)
+{
+    return bt_fail(err, BT_E_NOMEM, "out of memory: %zu bytes for %s", size, purpose);
+}
+
 const char *bt_status_name(bt_status status)
 {
     for (size_t i = 0; i < BT_LEN(statuses); i++) {

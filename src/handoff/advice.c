@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "handoff/identity.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
 /* A link is called slow below this share of what its card says; TCP over Ethernet reaches 0.94. */
 #define SHARE_EXPECTED 0.7

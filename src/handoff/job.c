@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "handoff/job_state.h"
 #include "handoff/job_trace.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
 /* ---- life ---- */
 

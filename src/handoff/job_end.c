@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "handoff/job_trace.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
 /* Lock free; the job is off every list. Frees it. */
 static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "handoff/job_state.h"
 #include "handoff/job_trace.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
 /* Returns credit once a quarter of the window is owed: seldom enough to cost nothing, often enough
  * that the worker does not run dry. */

@@ -10,7 +10,7 @@ uint64_t bt_handoff_trace_lane(const bt_handoff_job *job)
 
 void bt_handoff_trace_sent(const bt_handoff_peer *peer, const bt_handoff_job *job)
 {
-    bt_trace *t = peer->owner->trace;
+    bt_timeline *t = peer->owner->trace;
     bt_timeline_name_lane(t, bt_handoff_trace_lane(job), "prompt %llu",
                           (unsigned long long)job->ticket);
     bt_timeline_name_lane(t, bt_handoff_trace_lane(job) + 1, "prompt %llu: rows put in place",
@@ -19,7 +19,7 @@ void bt_handoff_trace_sent(const bt_handoff_peer *peer, const bt_handoff_job *jo
 }
 
 /* By the worker's words and our clock, as the report has it. */
-void bt_handoff_trace_committed(bt_trace *t, const bt_handoff_job *job, const bt_wire_commit *m,
+void bt_handoff_trace_committed(bt_timeline *t, const bt_handoff_job *job, const bt_wire_commit *m,
                             double round_trip_ms)
 {
     const uint64_t lane = bt_handoff_trace_lane(job);
@@ -38,7 +38,7 @@ void bt_handoff_trace_committed(bt_trace *t, const bt_handoff_job *job, const bt
     }
 }
 
-void bt_handoff_trace_given_up(bt_trace *t, const bt_handoff_job *job)
+void bt_handoff_trace_given_up(bt_timeline *t, const bt_handoff_job *job)
 {
     bt_timeline_span(t, bt_handoff_trace_lane(job), "prompt", job->start_ms, bt_clock_ms(),
                      "\"tokens\":%u,\"complete\":%u", job->end - job->first,

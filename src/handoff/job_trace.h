@@ -8,8 +8,8 @@
 /* Two lanes a prompt: what happens to it, and behind it the rows that come. */
 uint64_t bt_handoff_trace_lane(const bt_handoff_job *job);
 void bt_handoff_trace_sent(const bt_handoff_peer *peer, const bt_handoff_job *job);
-void bt_handoff_trace_committed(bt_trace *t, const bt_handoff_job *job, const bt_wire_commit *m,
+void bt_handoff_trace_committed(bt_timeline *t, const bt_handoff_job *job, const bt_wire_commit *m,
                                 double round_trip_ms);
-void bt_handoff_trace_given_up(bt_trace *t, const bt_handoff_job *job);
+void bt_handoff_trace_given_up(bt_timeline *t, const bt_handoff_job *job);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "handoff/job_state.h"
-#include "handoff/say.h"
+#include "base/say.h"
 #include "link/sync.h"
 
 /* ---- state ---- */

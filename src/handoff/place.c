@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "engine/snapshots.h"
 #include "handoff/prefill_private.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
 const char *bt_handoff_client_outcome_name(bt_prefill_outcome o)
 {

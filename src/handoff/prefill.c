@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "handoff/identity.h"
 #include "handoff/prefill_private.h"
-#include "handoff/say.h"
+#include "base/say.h"
 #include "link/key.h"
 #include "link/sync.h"
 

@@ -35,7 +35,7 @@ typedef struct {
     uint64_t        window_bytes;      /* rows under way per prompt; 0: adapts to the link */
     bt_kv_codec   codec;             /* of rows on the wire; stored: bit for bit */
     bt_wire_order   order;
-    const char     *trace_file;        /* a timeline of all prompts (handoff/trace.h); NULL: none */
+    const char     *trace_file;        /* a timeline of all prompts (base/timeline.h); NULL: none */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_prefill_options;

@@ -26,7 +26,7 @@
 #include "handoff/ledger.h"
 #include "handoff/prefill.h"
 #include "route/router.h"
-#include "handoff/trace.h"
+#include "base/timeline.h"
 #include "wire/codec.h"
 
 #define BT_HANDOFF_NONE UINT32_MAX
@@ -144,7 +144,7 @@ struct bt_prefill {
     bt_kv_form       form;           /* of rows on the wire */
     bt_wire_hello      hello;
     uint64_t           token_bytes;    /* on the wire */
-    bt_trace          *trace;          /* NULL: none */
+    bt_timeline          *trace;          /* NULL: none */
     uint64_t          *state_bytes;    /* [n_layers] NULL: no layer keeps a state */
 
     atomic_bool        stopping;       /* set under the lock; also ends connecting */

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "handoff/identity.h"
-#include "handoff/say.h"
+#include "base/say.h"
 #include "handoff/worker_private.h"
 #include "link/sync.h"
 

@@ -23,7 +23,7 @@ typedef struct {
     uint32_t        n_prefill;         /* prompts in work at once; 0: the engine's n_parallel */
     uint32_t        n_peers;           /* servers at once; 0: 16 */
     bool            share_cache;       /* servers find each other's prompts in the prefix cache */
-    const char     *trace_file;        /* a timeline of all prompts (handoff/trace.h); NULL: none */
+    const char     *trace_file;        /* a timeline of all prompts (base/timeline.h); NULL: none */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_worker_options;

@@ -19,7 +19,7 @@
 
 #include "handoff/ledger.h"
 #include "route/router.h"
-#include "handoff/trace.h"
+#include "base/timeline.h"
 #include "handoff/worker.h"
 #include "wire/codec.h"
 #include "wire/order.h"
@@ -133,7 +133,7 @@ struct bt_worker {
     atomic_uint         n_in_flight, n_connected, n_visitors;
     atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
     atomic_ullong       n_lanes;
-    bt_trace           *trace;         /* NULL: none */
+    bt_timeline           *trace;         /* NULL: none */
     atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors,
                         n_corrupt;
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "handoff/prefill_private.h"
-#include "handoff/say.h"
+#include "base/say.h"
 #include "link/sync.h"
 
 enum { ADDRESS_MAX = 128 };

@@ -1,6 +1,6 @@
-/* handoff/say.h - a sentence into a fixed array, cut where the array ends. Private to handoff/. */
-#ifndef BT_HANDOFF_SAY_H
-#define BT_HANDOFF_SAY_H
+/* base/say.h - a sentence into a fixed array, cut where the array ends. Private to handoff/. */
+#ifndef BT_BASE_SAY_H
+#define BT_BASE_SAY_H
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* handoff/trace.c - see trace.h. */
-#include "handoff/trace.h"
+/* base/timeline.c - see timeline.h. */
+#include "base/timeline.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "handoff/say.h"
+#include "base/say.h"
 
-struct bt_trace {
+struct bt_timeline {
     double wall_us;                    /* of the wall clock when ours was 0 */
     int    process;
 
@@ -40,11 +40,11 @@ static const char *plain(const char *text, char to[TEXT_MAX_BYTES])
     return to;
 }
 
-static void put(bt_trace *t, const char *line)
+static void put(bt_timeline *t, const char *line)
 {
     const size_t size = strlen(line);
     (void)pthread_mutex_lock(&t->lock);
-    const bool full = t->n_bytes + size > BT_TRACE_BYTES_MAX;
+    const bool full = t->n_bytes + size > BT_TIMELINE_BYTES_MAX;
     if (!t->ended && (full || fprintf(t->file, "%s%s", t->n_bytes > 0 ? ",\n" : "[\n", line) < 0)) {
         t->ended = true;
         bt_log(BT_LOG_WARN, "trace ended bytes %llu reason \"%s\"", (unsigned long long)t->n_bytes,
@@ -54,13 +54,10 @@ static void put(bt_trace *t, const char *line)
     (void)pthread_mutex_unlock(&t->lock);
 }
 
-static double wall_us(const bt_trace *t, double ms)
-{
-    return t->wall_us + ms * 1000;
-}
+static double wall_us(const bt_timeline *t, double ms) { return t->wall_us + ms * 1000; }
 
-void bt_timeline_span(bt_trace *t, uint64_t lane, const char *name, double begin_ms, double end_ms,
-                      const char *format, ...)
+void bt_timeline_span(bt_timeline *t, uint64_t lane, const char *name, double begin_ms,
+                      double end_ms, const char *format, ...)
 {
     char inside[TEXT_MAX_BYTES], line[LINE_MAX_BYTES];
     va_list args;
@@ -77,7 +74,7 @@ void bt_timeline_span(bt_trace *t, uint64_t lane, const char *name, double begin
     put(t, line);
 }
 
-void bt_timeline_moment(bt_trace *t, uint64_t lane, const char *name, const char *sentence)
+void bt_timeline_moment(bt_timeline *t, uint64_t lane, const char *name, const char *sentence)
 {
     char text[TEXT_MAX_BYTES], line[LINE_MAX_BYTES];
     if (!t) {
@@ -90,7 +87,7 @@ void bt_timeline_moment(bt_trace *t, uint64_t lane, const char *name, const char
 }
 
 /* `kind` is what the format calls "metadata". */
-static void put_name(bt_trace *t, const char *kind, uint64_t lane, const char *name)
+static void put_name(bt_timeline *t, const char *kind, uint64_t lane, const char *name)
 {
     char text[TEXT_MAX_BYTES], line[LINE_MAX_BYTES];
     bt_say(line, sizeof line, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%llu,\"name\":\"%s\","
@@ -99,7 +96,7 @@ static void put_name(bt_trace *t, const char *kind, uint64_t lane, const char *n
     put(t, line);
 }
 
-void bt_timeline_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
+void bt_timeline_name_lane(bt_timeline *t, uint64_t lane, const char *format, ...)
 {
     char name[TEXT_MAX_BYTES];
     va_list args;
@@ -114,11 +111,11 @@ void bt_timeline_name_lane(bt_trace *t, uint64_t lane, const char *format, ...)
 
 /* ---- life ---- */
 
-bt_status bt_timeline_open(const char *path, const char *process, bt_trace **ret_trace,
+bt_status bt_timeline_open(const char *path, const char *process, bt_timeline **ret_trace,
                            bt_error *err)
 {
     struct timespec wall;
-    bt_trace *t = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *t);
+    bt_timeline *t = bt_alloc_zero(BT_MEM_base, 1, sizeof *t);
     if (!t) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a trace");
     }
@@ -137,7 +134,7 @@ bt_status bt_timeline_open(const char *path, const char *process, bt_trace **ret
     return BT_OK;
 }
 
-void bt_timeline_close(bt_trace *t)
+void bt_timeline_close(bt_timeline *t)
 {
     if (!t) {
         return;
