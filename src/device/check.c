@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "device/check.h"
+#include "ops/info.h"
 
 enum { BUFFERS_MAX = 64, ROW_VALUES_MAX = 65536 };
 
@@ -172,17 +173,16 @@ static bt_status run_both(const doubt *q, bt_error *err)
 {
     const bt_op *op = bt_ops_tape_op(q->tape, q->index);
     give_inputs(q, op);
-    if (op->kind == BT_OP_attention) {
-        give_pages(q, op->attention.layer);
-    } else if (q->device_step->state && op->kind == BT_OP_short_conv) {
-        give_states(q, op->short_conv.layer);
-    } else if (q->device_step->state && op->kind == BT_OP_delta_scan) {
-        give_states(q, op->delta_scan.layer);
+    const bt_op_memory memory = bt_ops_info(op->kind)->memory;
+    if (memory == BT_OP_READS_KV) {
+        give_pages(q, bt_ops_layer(op));
+    } else if (q->device_step->state && memory == BT_OP_MOVES_STATE) {
+        give_states(q, bt_ops_layer(op));
     }
     BT_TRY(run_one(q->d->device, q, q->device_step, err));
     BT_TRY(run_one(q->d->reference, q, q->reference_step, err));
-    if (op->kind == BT_OP_kv_put) {
-        return compare_kv(q, op->kv_put.layer, err);
+    if (memory == BT_OP_WRITES_KV) {
+        return compare_kv(q, bt_ops_layer(op), err);
     }
     const bt_rows y = bt_ops_output(op);
     return y.slot != 0 ? compare_rows(q, y, err) : BT_OK;

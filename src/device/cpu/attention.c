@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/check.h"
-#include "device/cpu/private.h"
+#include "device/cpu/op.h"
 
 /* ---- angles ---- */
 
@@ -36,6 +36,17 @@ static void cos_sin(double a, float *ret_cos, float *ret_sin)
     }
 }
 
+int bt_device_cpu_angles_of(const bt_cpu_plan *p, const bt_op_rope *o)
+{
+    for (uint32_t i = 0; i < p->n_angles; i++) {
+        if (p->angles[i].frequencies.id == o->frequencies.id &&
+            p->angles[i].magnitude == o->magnitude) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
 static float *angles_row(const bt_cpu_worker *w, const bt_cpu_angles *a, uint32_t row)
 {
     char *base = (char *)w->walk->device->shared.base + a->at;
@@ -60,24 +71,14 @@ void bt_device_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s)
 
 /* ---- rope and kv_put ---- */
 
-/* Heads of n_heads that this thread does. */
-static bt_cpu_range my_heads(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_heads)
+static void run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
-    if (s->split != BT_SPLIT_HEADS) {
-        return (bt_cpu_range){ 0, n_heads };
-    }
-    const bt_cpu_range groups = bt_device_cpu_part(s->n_groups, w->index, w->n_threads);
-    const uint32_t each = n_heads / s->n_groups;
-    return (bt_cpu_range){ groups.first * each, groups.last * each };
-}
-
-void bt_device_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o)
-{
+    const bt_op_rope *o = &op->rope;
     const bt_cpu_kernels *k = w->walk->device->kernels;
     const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
     const uint32_t dim = o->x.cols / o->n_heads;
     const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->x));
-    const bt_cpu_range heads = my_heads(w, s, o->n_heads);
+    const bt_cpu_range heads = bt_device_cpu_my_heads(w, s, o->n_heads);
     for (uint32_t r = rows.first; r < rows.last; r++) {
         float *x = bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x);
         const float *cosines = angles_row(w, a, bt_device_cpu_step_row(w, o->x.picked, r));
@@ -86,6 +87,37 @@ void bt_device_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const
         }
     }
 }
+
+static bt_cpu_split split_rope(const bt_op *op, const bt_cpu_splitting *how)
+{
+    return bt_device_cpu_split_heads(how->n_groups && op->rope.n_heads % how->n_groups == 0, how);
+}
+
+static bt_status learn_rope(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err)
+{
+    const uint32_t n_half = op->rope.n_rot / 2;
+    (void)d;
+    if (bt_device_cpu_angles_of(p, &op->rope) >= 0) {
+        return BT_OK;
+    }
+    if (p->n_angles == BT_CPU_ANGLES_MAX) {
+        return bt_fail(err, BT_E_UNSUPPORTED, "cpu device: a tape with more than %d different "
+                       "rotations", BT_CPU_ANGLES_MAX);
+    }
+    p->angles[p->n_angles++] = (bt_cpu_angles){
+        .frequencies = op->rope.frequencies, .magnitude = op->rope.magnitude, .n_half = n_half,
+        .stride = (uint32_t)(bt_device_cpu_line(n_half * sizeof(float)) / sizeof(float))
+    };
+    return BT_OK;
+}
+
+const bt_cpu_op bt_device_cpu_op_rope = {
+    .run = run_rope,
+    .split = split_rope,
+    .weights = { { BT_OP_AT(rope, frequencies), 1, BT_CPU_VECTOR } },
+    .rotates = true,
+    .learn = learn_rope,
+};
 
 static char *kv_base(const bt_cpu_worker *w)
 {
@@ -104,14 +136,16 @@ static void store(const bt_cpu_kernels *k, bt_type type, const float *x, char *r
     }
 }
 
-void bt_device_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o)
+static void run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_kv_put *o = &op->kv_put;
     const bt_cpu_kernels *k = w->walk->device->kernels;
     const bt_step *step = w->walk->step;
     const bt_kv_layout *kv = step->kv;
     const bt_kv_layer *l = &kv->layers[o->layer];
     const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, step->n_rows);
-    const bt_cpu_range k_cells = my_heads(w, s, o->k.cols), v_cells = my_heads(w, s, o->v.cols);
+    const bt_cpu_range k_cells = bt_device_cpu_my_heads(w, s, o->k.cols);
+    const bt_cpu_range v_cells = bt_device_cpu_my_heads(w, s, o->v.cols);
     for (uint32_t r = rows.first; r < rows.last; r++) {
         const uint32_t position = step->positions[r];
         const uint32_t *pages = step->sequences[step->row_sequence[r]].pages;
@@ -123,6 +157,56 @@ void bt_device_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, con
               page + l->v_offset + slot * l->v_row_bytes, v_cells);
     }
 }
+
+static bt_cpu_split split_kv_put(const bt_op *op, const bt_cpu_splitting *how)
+{
+    const bt_op_kv_put *o = &op->kv_put;
+    const uint32_t groups = how->n_groups;
+    const bool whole_blocks = groups != 0 && o->k.cols % groups == 0 && o->v.cols % groups == 0 &&
+                              o->k.cols / groups % 32 == 0 && o->v.cols / groups % 32 == 0;
+    return bt_device_cpu_split_heads(whole_blocks, how);
+}
+
+static bt_status learn_kv_put(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+                              bt_error *err)
+{
+    const uint32_t layer = op->kv_put.layer;
+    (void)d;
+    (void)err;
+    p->k_dim[layer] = op->kv_put.k.cols;
+    p->v_dim[layer] = op->kv_put.v.cols;
+    p->n_layers = p->n_layers > layer + 1 ? p->n_layers : layer + 1;
+    return BT_OK;
+}
+
+const bt_cpu_op bt_device_cpu_op_kv_put = {
+    .run = run_kv_put,
+    .split = split_kv_put,
+    .learn = learn_kv_put,
+};
+
+/* ---- mark ---- */
+
+static void run_mark(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
+{
+    const bt_step *step = w->walk->step;
+    (void)s;
+    if (w->index == 0 && step->on_mark) {
+        step->on_mark(step->mark_context, op->mark.layer);
+    }
+}
+
+static bt_cpu_split split_mark(const bt_op *op, const bt_cpu_splitting *how)
+{
+    (void)op;
+    (void)how;
+    return BT_SPLIT_ONE;
+}
+
+const bt_cpu_op bt_device_cpu_op_mark = {
+    .run = run_mark,
+    .split = split_mark,
+};
 
 /* ---- attention ---- */
 
@@ -199,13 +283,13 @@ static void run_heads(const bt_cpu_worker *w, const bt_op_attention *o, bt_cpu_r
  * numbers and once more where a sequence ends, so that threads need not agree on anything. Last
  * rows first: they see the most keys, and long tasks taken early leave short ones to even out the
  * end. */
-void bt_device_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                                 const bt_op_attention *o)
+static void run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_attention *o = &op->attention;
     enum { ROWS = 48, ROWS_SMALL = 16 }; /* the kernel takes up to 48 rows of a head at a time */
     const uint32_t n_rows = bt_device_cpu_row_count(w, o->q), n_groups = o->n_kv_heads;
     if (s->split == BT_SPLIT_HEADS) {
-        run_heads(w, o, my_heads(w, s, o->n_heads));
+        run_heads(w, o, bt_device_cpu_my_heads(w, s, o->n_heads));
         return;
     }
     if (w->walk->few) {
@@ -226,3 +310,27 @@ void bt_device_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s,
         }
     }
 }
+
+static bt_cpu_split split_attention(const bt_op *op, const bt_cpu_splitting *how)
+{
+    /* By key heads nobody has to meet; if they do not come out even, by query heads. */
+    return how->few && op->attention.n_kv_heads % how->n_threads == 0 ? BT_SPLIT_HEADS
+                                                                      : BT_SPLIT_TASKS;
+}
+
+static void measure_attention(const bt_cpu_device *d, const bt_op *op, uint32_t n_rows,
+                              bt_cpu_needs *needs)
+{
+    const bt_op_attention *o = &op->attention;
+    const uint32_t k = o->q.cols / o->n_heads, v = o->y.cols / o->n_heads;
+    (void)d;
+    (void)n_rows;
+    bt_device_cpu_need(&needs->attention_floats,
+                       bt_cpu_attention_scratch(o->n_heads, k > v ? k : v, BT_CPU_PAGE_TOKENS_MAX));
+}
+
+const bt_cpu_op bt_device_cpu_op_attention = {
+    .run = run_attention,
+    .split = split_attention,
+    .measure = measure_attention,
+};

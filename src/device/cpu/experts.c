@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "device/cpu/recurrent.h"
+#include "device/cpu/op.h"
 
 enum {
     TASK_ROWS = 32,                      /* rows of an expert at a time */
@@ -16,8 +16,9 @@ enum {
     TASKS_PER_THREAD = 6
 };
 
-void bt_device_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_route *o)
+static void run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_route *o = &op->route;
     const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
     for (uint32_t r = rows.first; r < rows.last; r++) {
         w->walk->device->kernels->route(
@@ -26,6 +27,12 @@ void bt_device_cpu_run_route(const bt_cpu_worker *w, const bt_cpu_stage *s, cons
                 bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y));
     }
 }
+
+const bt_cpu_op bt_device_cpu_op_route = {
+    .run = run_route,
+    .split = bt_device_cpu_split_rows,
+    .own_cols_max = UINT32_MAX,
+};
 
 /* ---- a thread's scratch ---- */
 
@@ -74,10 +81,10 @@ static uint64_t lay_out(const bt_cpu_device *d, const bt_op_expert_linear *o, ui
     return y_at + (uint64_t)TASK_ROWS * widest(d, o) * sizeof(float);
 }
 
-uint64_t bt_device_cpu_experts_bytes(const bt_cpu_device *d, const bt_op_expert_linear *o,
-                                     uint32_t n_rows)
+static void measure_expert_linear(const bt_cpu_device *d, const bt_op *op, uint32_t n_rows,
+                                  bt_cpu_needs *needs)
 {
-    return lay_out(d, o, n_rows, NULL, NULL);
+    bt_device_cpu_need(&needs->expert_bytes, lay_out(d, &op->expert_linear, n_rows, NULL, NULL));
 }
 
 /* ---- who goes where ---- */
@@ -177,9 +184,9 @@ static uint32_t count_visited(const desk *k, uint32_t n_experts)
     return n;
 }
 
-void bt_device_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                                     const bt_op_expert_linear *o)
+static void run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_expert_linear *o = &op->expert_linear;
     const bt_cpu_device *d = w->walk->device;
     const uint32_t n_rows = bt_device_cpu_row_count(w, o->y), n_visits = n_rows * o->n_used;
     const uint32_t n_experts = bt_device_cpu_weight_of(d, o->w[0])->n_slices;
@@ -214,3 +221,33 @@ void bt_device_cpu_run_expert_linear(const bt_cpu_worker *w, const bt_cpu_stage 
         }
     }
 }
+
+const bt_cpu_op bt_device_cpu_op_expert_linear = {
+    .run = run_expert_linear,
+    .split = bt_device_cpu_split_tasks,
+    .weights = { { BT_OP_AT(expert_linear, w), BT_EXPERT_PARTS_MAX, BT_CPU_EXPERTS } },
+    .measure = measure_expert_linear,
+};
+
+/* ---- combine ---- */
+
+static void run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
+{
+    const bt_op_combine *o = &op->combine;
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
+    const bt_cpu_range cells = bt_device_cpu_my_cells(w, s, o->y.cols);
+    for (uint32_t r = rows.first; r < rows.last && cells.first < cells.last; r++) {
+        w->walk->device->kernels->combine(
+                bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y) + cells.first,
+                bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x) + cells.first,
+                o->y.cols,
+                bt_device_cpu_rows(w, o->route) + r * bt_device_cpu_stride(w, o->route) + o->n_used,
+                o->n_used, cells.last - cells.first, o->add);
+    }
+}
+
+const bt_cpu_op bt_device_cpu_op_combine = {
+    .run = run_combine,
+    .split = bt_device_cpu_split_cells,
+    .own_cols_max = UINT32_MAX,
+};

@@ -5,7 +5,7 @@
  * converted together; a tile is a block of outputs times a block of rows, numbered so that
  * neighbours in time share the block of weights, which then is read from memory once. */
 #include "base/check.h"
-#include "device/cpu/private.h"
+#include "device/cpu/op.h"
 
 enum {
     /* A tile's activations stay in a core's second-level cache beside the weights. */
@@ -174,8 +174,9 @@ static void run_many(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_
     }
 }
 
-void bt_device_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o)
+static void run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_linear *o = &op->linear;
     part_tiles parts[BT_LINEAR_PARTS_MAX];
     const uint32_t n_rows = bt_device_cpu_row_count(w, o->y);
     if (n_rows == 0) {
@@ -188,3 +189,23 @@ void bt_device_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, con
         run_many(w, s, o, parts, n_parts);
     }
 }
+
+static void measure_linear(const bt_cpu_device *d, const bt_op *op, uint32_t n_rows,
+                           bt_cpu_needs *needs)
+{
+    const bt_op_linear *o = &op->linear;
+    (void)n_rows;
+    for (int i = 0; i < BT_LINEAR_PARTS_MAX && o->w[i].id != 0; i++) {
+        const bt_cpu_matrix *m = &bt_device_cpu_weight_of(d, o->w[i])->matrix;
+        bt_device_cpu_need(&needs->act_bytes, bt_device_cpu_line(d->kernels->act_row_bytes(m)));
+    }
+}
+
+const bt_cpu_op bt_device_cpu_op_linear = {
+    .run = run_linear,
+    .split = bt_device_cpu_split_tasks,
+    .weights = { { BT_OP_AT(linear, w), BT_LINEAR_PARTS_MAX, BT_CPU_MATRIX },
+                 { BT_OP_AT(linear, bias), BT_LINEAR_PARTS_MAX, BT_CPU_VECTOR } },
+    .converts = true,
+    .measure = measure_linear,
+};

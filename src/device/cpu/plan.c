@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "device/cpu/recurrent.h"
+#include "device/cpu/op.h"
 
 enum {
     R_ACTS = BT_TAPE_SLOTS_MAX + 1,
@@ -120,66 +120,14 @@ static void put_stage(builder *b, bt_cpu_stage stage)
 
 /* ---- how an op is split ---- */
 
-static bool whole_blocks(const bt_op_kv_put *o, uint32_t groups)
-{
-    return groups != 0 && o->k.cols % groups == 0 && o->v.cols % groups == 0 &&
-           o->k.cols / groups % 32 == 0 && o->v.cols / groups % 32 == 0;
-}
-
-static bt_cpu_split split_few(const builder *b, const bt_op *op, uint32_t groups)
+static bt_cpu_split split_of(const builder *b, const bt_op *op, uint16_t groups)
 {
     const bt_rows y = bt_ops_output(op);
-    if (y.slot != 0 && b->list->own[y.slot]) {
+    if (b->few && y.slot != 0 && b->list->own[y.slot]) {
         return BT_SPLIT_SAME;
     }
-    switch (op->kind) {
-    case BT_OP_linear:
-    case BT_OP_short_conv:
-    case BT_OP_delta_scan:
-    case BT_OP_expert_linear:
-        return BT_SPLIT_TASKS;
-    case BT_OP_head_norm:
-        return groups && op->head_norm.n_heads % groups == 0 ? BT_SPLIT_HEADS : BT_SPLIT_ONE;
-    case BT_OP_rope:
-        return groups && op->rope.n_heads % groups == 0 ? BT_SPLIT_HEADS : BT_SPLIT_ONE;
-    case BT_OP_kv_put:
-        return whole_blocks(&op->kv_put, groups) ? BT_SPLIT_HEADS : BT_SPLIT_ONE;
-    case BT_OP_attention:
-        /* By key heads nobody has to meet; if they do not come out even, by query heads. */
-        return op->attention.n_kv_heads % b->n_threads == 0 ? BT_SPLIT_HEADS : BT_SPLIT_TASKS;
-    case BT_OP_add:
-    case BT_OP_scale:
-    case BT_OP_glu:
-    case BT_OP_softcap:
-    case BT_OP_mul:
-    case BT_OP_combine:
-        return BT_SPLIT_CELLS;
-    default:
-        return BT_SPLIT_ONE;
-    }
-}
-
-static bt_cpu_split split_many(const bt_op *op)
-{
-    switch (op->kind) {
-    case BT_OP_linear:
-    case BT_OP_attention:
-    case BT_OP_short_conv:
-    case BT_OP_delta_scan:
-    case BT_OP_expert_linear:
-        return BT_SPLIT_TASKS;
-    case BT_OP_mark:
-        return BT_SPLIT_ONE;
-    case BT_OP_add:
-    case BT_OP_scale:
-    case BT_OP_glu:
-    case BT_OP_softcap:
-    case BT_OP_mul:
-    case BT_OP_combine:
-        return bt_ops_output(op).picked ? BT_SPLIT_CELLS : BT_SPLIT_ROWS;
-    default:
-        return BT_SPLIT_ROWS;
-    }
+    return bt_device_cpu_op(op->kind)->split(op, &(bt_cpu_splitting){
+            .few = b->few, .n_threads = b->n_threads, .n_groups = groups });
 }
 
 /* ---- stages of an op ---- */
@@ -252,74 +200,65 @@ static void put_conversions(builder *b, uint32_t op_index, const bt_op_linear *o
     }
 }
 
+/* Keys and values, and states. */
+static void touch_memory(builder *b, const bt_op *op, uint8_t way)
+{
+    switch (bt_ops_info(op->kind)->memory) {
+    case BT_OP_WRITES_KV:
+        touches(b, R_KV, way, true);
+        break;
+    case BT_OP_READS_KV:
+        touches(b, R_KV, way, false);
+        break;
+    case BT_OP_MOVES_STATE:
+        /* Each op its own part of a state; only the mark looks at both. */
+        touches(b, R_STATE, W_ROWS, true);
+        break;
+    case BT_OP_SEES_ALL:
+        touches(b, R_KV, W_OTHER, false);
+        touches(b, R_STATE, W_OTHER, false);
+        break;
+    case BT_OP_TOUCHES_ROWS:
+        break;
+    }
+}
+
 static void touch_op(builder *b, const bt_op *op, const bt_cpu_stage *s)
 {
+    const bt_cpu_op *row = bt_device_cpu_op(op->kind);
     const uint8_t way = way_of((bt_cpu_split)s->split);
     bt_rows x[BT_OP_INPUTS_MAX];
     const uint32_t n = bt_ops_inputs(op, x);
-    for (uint32_t i = 0; i < n; i++) {
-        /* Picking crosses rows; a linear reads its x through the activation buffers. */
-        if (op->kind != BT_OP_linear) {
-            touches(b, x[i].slot, op->kind == BT_OP_rows ? W_OTHER : way, false);
-        }
+    for (uint32_t i = 0; i < n && !row->converts; i++) {
+        touches(b, x[i].slot, row->crosses_rows ? W_OTHER : way, false);
     }
     const bt_rows y = bt_ops_output(op);
     if (y.slot != 0) {
         touches(b, y.slot, way, true);
     }
-    switch (op->kind) {
-    case BT_OP_linear:
-        for (int i = 0; i < BT_LINEAR_PARTS_MAX && op->linear.w[i].id != 0; i++) {
-            touches(b, R_ACTS + s->part_buffer[i], W_OTHER, false);
-        }
-        break;
-    case BT_OP_rope:
+    for (int i = 0; row->converts && i < BT_LINEAR_PARTS_MAX && op->linear.w[i].id != 0; i++) {
+        touches(b, R_ACTS + s->part_buffer[i], W_OTHER, false);
+    }
+    if (row->rotates) {
         /* Row by row by the thread that made them; picked rows are other rows. */
-        touches(b, R_ANGLES, op->rope.x.picked ? W_OTHER : way, false);
-        break;
-    case BT_OP_kv_put:
-        touches(b, R_KV, way, true);
-        break;
-    case BT_OP_attention:
-        touches(b, R_KV, way, false);
-        break;
-    case BT_OP_short_conv:
-    case BT_OP_delta_scan:
-        /* Each its own part of a state; only the mark looks at both. */
-        touches(b, R_STATE, W_ROWS, true);
-        break;
-    case BT_OP_mark:
-        touches(b, R_KV, W_OTHER, false);
-        touches(b, R_STATE, W_OTHER, false);
-        break;
-    default:
-        break;
+        touches(b, R_ANGLES, y.picked ? W_OTHER : way, false);
     }
-}
-
-static int angles_of(const bt_cpu_plan *p, const bt_op_rope *o)
-{
-    for (uint32_t i = 0; i < p->n_angles; i++) {
-        if (p->angles[i].frequencies.id == o->frequencies.id &&
-            p->angles[i].magnitude == o->magnitude) {
-            return (int)i;
-        }
-    }
-    return -1;
+    touch_memory(b, op, way);
 }
 
 static void put_op(builder *b, uint32_t index)
 {
     const bt_op *op = bt_ops_tape_op(b->plan->tape, index);
+    const bt_cpu_op *row = bt_device_cpu_op(op->kind);
     const uint16_t groups = b->groups[index];
     bt_cpu_stage s = { .op = index, .kind = BT_STAGE_OP };
-    s.split = (uint8_t)(b->few ? split_few(b, op, groups) : split_many(op));
+    s.split = (uint8_t)split_of(b, op, groups);
     s.n_groups = s.split == BT_SPLIT_HEADS ? groups : 0;
-    if (op->kind == BT_OP_linear) {
+    if (row->converts) {
         put_conversions(b, index, &op->linear, s.part_buffer);
     }
-    if (op->kind == BT_OP_rope) {
-        s.number = (uint8_t)angles_of(b->plan, &op->rope);
+    if (row->rotates) {
+        s.number = (uint8_t)bt_device_cpu_angles_of(b->plan, &op->rope);
     }
     touch_op(b, op, &s);
     put_stage(b, s);
@@ -334,20 +273,13 @@ static void put_op(builder *b, uint32_t index)
 /* Slots that cheap whole-row ops alone write: in the few-rows list every thread keeps its own. */
 static void find_own_slots(const bt_tape *t, bool own[BT_TAPE_SLOTS_MAX + 1])
 {
-    enum { GLU_COLS_MAX = 8192 };        /* beyond, sharing the work is worth a meeting */
     for (uint32_t i = 1; i <= bt_ops_tape_slots(t); i++) {
         own[i] = true;
     }
     for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
         const bt_op *op = bt_ops_tape_op(t, i);
         const bt_rows y = bt_ops_output(op);
-        const bool cheap = op->kind == BT_OP_embed || op->kind == BT_OP_rows ||
-                           op->kind == BT_OP_rmsnorm || op->kind == BT_OP_add ||
-                           op->kind == BT_OP_scale ||
-                           op->kind == BT_OP_route || op->kind == BT_OP_combine ||
-                           op->kind == BT_OP_mul ||
-                           (op->kind == BT_OP_glu && y.cols <= GLU_COLS_MAX);
-        if (y.slot != 0 && !cheap) {
+        if (y.slot != 0 && y.cols > bt_device_cpu_op(op->kind)->own_cols_max) {
             own[y.slot] = false;
         }
     }
@@ -365,48 +297,14 @@ static void find_groups(const bt_tape *t, uint16_t *groups)
     }
 }
 
-static void read_state(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op)
-{
-    const bool conv = op->kind == BT_OP_short_conv;
-    const uint32_t layer = conv ? op->short_conv.layer : op->delta_scan.layer;
-    bt_state_layer *l = &p->state[layer];
-    if (conv) {
-        l->conv_rows = bt_device_cpu_weight_of(d, op->short_conv.w)->n_in - 1;
-        l->conv_cols = op->short_conv.x.cols;
-    } else {
-        l->n_heads = op->delta_scan.n_v_heads;
-        l->dk = op->delta_scan.q.cols / op->delta_scan.n_k_heads;
-        l->dv = op->delta_scan.v.cols / op->delta_scan.n_v_heads;
-    }
-    p->n_state_layers = p->n_state_layers > layer + 1 ? p->n_state_layers : layer + 1;
-}
-
 static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err)
 {
     p->n_vocab = UINT32_MAX;
     for (uint32_t i = 0; i < bt_ops_tape_count(p->tape); i++) {
         const bt_op *op = bt_ops_tape_op(p->tape, i);
-        if (op->kind == BT_OP_embed) {
-            const bt_cpu_weight *table = bt_device_cpu_weight_of(d, op->embed.table);
-            p->n_vocab = p->n_vocab < table->n_out ? p->n_vocab : table->n_out;
-        } else if (op->kind == BT_OP_kv_put) {
-            const uint32_t layer = op->kv_put.layer;
-            p->k_dim[layer] = op->kv_put.k.cols;
-            p->v_dim[layer] = op->kv_put.v.cols;
-            p->n_layers = p->n_layers > layer + 1 ? p->n_layers : layer + 1;
-        } else if (op->kind == BT_OP_short_conv || op->kind == BT_OP_delta_scan) {
-            read_state(d, p, op);
-        } else if (op->kind == BT_OP_rope && angles_of(p, &op->rope) < 0) {
-            if (p->n_angles == BT_CPU_ANGLES_MAX) {
-                return bt_fail(err, BT_E_UNSUPPORTED, "cpu device: a tape with more than %d "
-                               "different rotations", BT_CPU_ANGLES_MAX);
-            }
-            const uint32_t n_half = op->rope.n_rot / 2;
-            p->angles[p->n_angles++] = (bt_cpu_angles){
-                .frequencies = op->rope.frequencies, .magnitude = op->rope.magnitude,
-                .n_half = n_half,
-                .stride = (uint32_t)(bt_device_cpu_line(n_half * sizeof(float)) / sizeof(float))
-            };
+        const bt_cpu_op *row = bt_device_cpu_op(op->kind);
+        if (row->learn) {
+            BT_TRY(row->learn(d, p, op, err));
         }
     }
     return BT_OK;
@@ -417,44 +315,14 @@ static bt_status check_weights(const bt_cpu_device *d, const bt_tape *t, bt_erro
 {
     for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
         const bt_op *op = bt_ops_tape_op(t, i);
-        bt_weight need[2 * BT_LINEAR_PARTS_MAX] = { { 0 } };
-        bt_cpu_weight_kind kind = BT_CPU_VECTOR;
-        uint32_t n_first = 1;            /* of the kind; the rest are vectors */
-        switch (op->kind) {
-        case BT_OP_embed:
-            need[0] = op->embed.table;
-            kind = BT_CPU_TABLE;
-            break;
-        case BT_OP_rmsnorm:   need[0] = op->rmsnorm.w; break;
-        case BT_OP_head_norm: need[0] = op->head_norm.w; break;
-        case BT_OP_rope:      need[0] = op->rope.frequencies; break;
-        case BT_OP_short_conv:
-            need[0] = op->short_conv.w;
-            kind = BT_CPU_TAPS;
-            break;
-        case BT_OP_delta_scan:
-            need[0] = op->delta_scan.decay;
-            need[1] = op->delta_scan.dt_bias;
-            break;
-        case BT_OP_expert_linear:
-            memcpy(need, op->expert_linear.w, sizeof op->expert_linear.w);
-            kind = BT_CPU_EXPERTS;
-            n_first = BT_EXPERT_PARTS_MAX;
-            break;
-        case BT_OP_linear:
-            memcpy(need, op->linear.w, sizeof op->linear.w);
-            memcpy(need + BT_LINEAR_PARTS_MAX, op->linear.bias, sizeof op->linear.bias);
-            kind = BT_CPU_MATRIX;
-            n_first = BT_LINEAR_PARTS_MAX;
-            break;
-        default:
-            break;
-        }
-        for (uint32_t j = 0; j < BT_LEN(need); j++) {
-            if (need[j].id != 0 &&
-                bt_device_cpu_weight_of(d, need[j])->kind != (j < n_first ? kind : BT_CPU_VECTOR)) {
-                return bt_fail(err, BT_E_DEVICE, "cpu device: op %u (%s) has a weight that was not "
-                               "loaded for that use", i, bt_ops_name(op->kind));
+        const bt_cpu_op_weights *need = bt_device_cpu_op(op->kind)->weights;
+        for (uint32_t j = 0; j < 2 && need[j].n > 0; j++) {
+            const bt_weight *w = (const void *)((const char *)(const void *)op + need[j].at);
+            for (uint32_t k = 0; k < need[j].n; k++) {
+                if (w[k].id != 0 && bt_device_cpu_weight_of(d, w[k])->kind != need[j].kind) {
+                    return bt_fail(err, BT_E_DEVICE, "cpu device: op %u (%s) has a weight that was "
+                                   "not loaded for that use", i, bt_ops_name(op->kind));
+                }
             }
         }
     }
@@ -536,113 +404,4 @@ void bt_device_cpu_plan_destroy(bt_cpu_plan *p)
         bt_free(p->next);
         bt_free(p);
     }
-}
-
-/* ---- scratch ---- */
-
-/* A sticky sum of pieces, each on its own cache lines. */
-typedef struct { uint64_t at; bool overflow; } layout;
-
-static uint64_t place(layout *l, uint64_t count, uint64_t size)
-{
-    const uint64_t at = l->at;
-    size_t bytes, end;
-    if (!bt_size_mul((size_t)count, (size_t)size, &bytes) ||
-        !bt_size_add((size_t)at, bytes, &end) || end > SIZE_MAX / 2) {
-        l->overflow = true;
-        return at;
-    }
-    l->at = bt_device_cpu_line(end);
-    return at;
-}
-
-typedef struct {
-    uint64_t act_bytes, temp_cols, attention_floats, scan_floats, expert_bytes;
-} needs;
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static needs measure(const bt_cpu_device *d, const bt_tape *t, uint32_t n_rows)
-{
-    needs n = { 0 };
-    for (uint32_t i = 0; i < bt_ops_tape_count(t); i++) {
-        const bt_op *op = bt_ops_tape_op(t, i);
-        if (op->kind == BT_OP_linear) {
-            for (int j = 0; j < BT_LINEAR_PARTS_MAX && op->linear.w[j].id != 0; j++) {
-                const uint64_t bytes = bt_device_cpu_line(d->kernels->act_row_bytes(
-                        &bt_device_cpu_weight_of(d, op->linear.w[j])->matrix));
-                n.act_bytes = n.act_bytes > bytes ? n.act_bytes : bytes;
-            }
-        } else if (op->kind == BT_OP_rmsnorm && op->rmsnorm.add) {
-            n.temp_cols = n.temp_cols > op->rmsnorm.x.cols ? n.temp_cols : op->rmsnorm.x.cols;
-        } else if (op->kind == BT_OP_attention) {
-            const bt_op_attention *a = &op->attention;
-            const uint32_t k = a->q.cols / a->n_heads, v = a->y.cols / a->n_heads;
-            const uint64_t floats = bt_cpu_attention_scratch(a->n_heads, k > v ? k : v,
-                                                             BT_CPU_PAGE_TOKENS_MAX);
-            n.attention_floats = n.attention_floats > floats ? n.attention_floats : floats;
-        } else if (op->kind == BT_OP_delta_scan) {
-            const uint32_t dk = op->delta_scan.q.cols / op->delta_scan.n_k_heads;
-            n.scan_floats = larger(n.scan_floats, bt_cpu_delta_scratch(dk));
-        } else if (op->kind == BT_OP_expert_linear) {
-            n.expert_bytes = larger(n.expert_bytes,
-                                    bt_device_cpu_experts_bytes(d, &op->expert_linear, n_rows));
-        }
-    }
-    return n;
-}
-
-/* Rows start on cache lines; strides of whole pages would put all rows into the same cache sets. */
-static uint32_t stride_of(uint32_t cols)
-{
-    const uint32_t stride = (cols + 15) / 16 * 16;
-    return stride % 1024 == 0 ? stride + 16 : stride;
-}
-
-static void size_own(bt_cpu_plan *p, bt_cpu_list *list, const needs *n, layout *l)
-{
-    for (uint32_t i = 1; i <= bt_ops_tape_slots(p->tape); i++) {
-        if (list->own[i]) {
-            list->own_at[i] = place(l, BT_CPU_FEW_ROWS, p->slot_stride[i] * sizeof(float));
-        }
-    }
-    for (int i = 0; i < BT_CPU_FORMS_MAX; i++) {
-        list->own_acts_at[i] = place(l, BT_CPU_FEW_ROWS, n->act_bytes);
-    }
-}
-
-bt_status bt_device_cpu_plan_size(const bt_cpu_device *d, bt_cpu_plan *p, uint32_t n_rows,
-                                  uint32_t n_logit_rows, bt_error *err)
-{
-    const needs n = measure(d, p->tape, n_rows > n_logit_rows ? n_rows : n_logit_rows);
-    layout shared = { 0 }, own = { 0 };
-    for (uint32_t i = 1; i <= bt_ops_tape_slots(p->tape); i++) {
-        bool picked;
-        p->slot_stride[i] = stride_of(bt_ops_tape_slot_cols(p->tape, (uint16_t)i, &picked));
-        p->slot_at[i] = place(&shared, picked ? n_logit_rows : n_rows,
-                              p->slot_stride[i] * sizeof(float));
-    }
-    for (int i = 0; i < BT_CPU_FORMS_MAX; i++) {
-        p->acts_at[i] = place(&shared, n_rows, n.act_bytes);
-    }
-    for (uint32_t i = 0; i < p->n_angles; i++) {
-        p->angles[i].at = place(&shared, n_rows, 2 * p->angles[i].stride * sizeof(float));
-    }
-    size_own(p, &p->few, &n, &own);
-    p->temp_at = place(&own, n.temp_cols, sizeof(float));
-    p->attention_at = place(&own, n.attention_floats, sizeof(float));
-    p->scan_at = place(&own, n.scan_floats, sizeof(float));
-    p->experts_at = place(&own, n.expert_bytes, 1);
-    if (shared.overflow || own.overflow) {
-        return bt_fail(err, BT_E_NOMEM, "scratch for %u rows and %u rows of logits does not fit "
-                       "an address", n_rows, n_logit_rows);
-    }
-    p->shared_bytes = shared.at;
-    p->own_bytes = own.at;
-    p->n_rows_max = n_rows;
-    p->n_logit_rows_max = n_logit_rows;
-    return BT_OK;
 }

@@ -1,4 +1,4 @@
-/* device/cpu_private.h - inside the CPU device: what cpu.c, cpu_plan.c and the cpu_run files share.
+/* device/cpu/private.h - what the files of the CPU device share.
  *
  * A plan is made of a tape once (prepare): a list of stages, each a piece of an op with the way its
  * work is split over the team, and whether all threads must meet before it. There are two plans of
@@ -98,6 +98,17 @@ typedef struct {
     uint64_t  at;                    /* [n_rows][2][n_half] in shared scratch */
     uint32_t  n_half, stride;        /* floats */
 } bt_cpu_angles;
+
+/* The most that any op of a tape takes: bytes of a converted row, columns of a row in between,
+ * and in every thread's own scratch. */
+typedef struct {
+    uint64_t act_bytes, temp_cols, attention_floats, scan_floats, expert_bytes;
+} bt_cpu_needs;
+
+static inline void bt_device_cpu_need(uint64_t *most, uint64_t n)
+{
+    *most = *most > n ? *most : n;
+}
 
 typedef struct {
     const bt_tape *tape;             /* may be gone; its id tells */
@@ -218,24 +229,17 @@ static inline bt_cpu_range bt_device_cpu_part(uint32_t n, uint32_t index, uint32
                            (uint32_t)((uint64_t)n * (index + 1) / n_parts) };
 }
 
-/* Rows of this stage that this thread does. */
-bt_cpu_range bt_device_cpu_my_rows(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t n_rows);
-/* The next piece of a TASKS stage: first() is free of traffic, next() takes from the counter. */
-static inline uint32_t bt_device_cpu_task_first(const bt_cpu_worker *w) { return w->index; }
-uint32_t bt_device_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s);
-
+/* Stages that are no op: the angles of all rows, and activations in the form that weights want. */
 void bt_device_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s);
 void bt_device_cpu_run_convert(const bt_cpu_worker *w, const bt_cpu_stage *s,
                                const bt_op_linear *o);
-void bt_device_cpu_run_linear(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_linear *o);
-void bt_device_cpu_run_rope(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_rope *o);
-void bt_device_cpu_run_kv_put(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_kv_put *o);
-void bt_device_cpu_run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                                 const bt_op_attention *o);
-/* Everything else. */
-void bt_cpu_run_small(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op);
+/* The rotation's number in the plan; -1: none yet. */
+int  bt_device_cpu_angles_of(const bt_cpu_plan *p, const bt_op_rope *o);
 
-/* Walks ops [op_first, op_last) with the team, after looking the step over. */
+/* What the step names exists and fits the plan. */
+bt_status bt_device_cpu_check_step(const bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
+                                   bt_error *err);
+/* Walks ops [op_first, op_last) with the team, after checking the step. */
 bt_status bt_device_cpu_run(bt_cpu_device *d, const bt_cpu_plan *p, const bt_step *s,
                             uint32_t op_first, uint32_t op_last, bt_error *err);
 

@@ -1,71 +1,10 @@
-/* Recurrent layers: the step's states, convolutions and the delta rule along each sequence.
+/* Recurrent layers: convolutions and the delta rule along each sequence.
  *
  * Both ops walk the rows of a sequence in order, so work is split where rows do not meet: the
  * convolution by columns, the scan by heads, and by rows of a head's state when there are few. */
 #include <string.h>
 
-#include "base/check.h"
-#include "device/cpu/recurrent.h"
-
-/* ---- looking a step's states over ---- */
-
-static bool fits(const bt_state_layout *s, uint64_t offset, uint64_t a, uint64_t b, uint64_t c)
-{
-    size_t bytes, end;
-    return bt_size_mul((size_t)a, (size_t)b, &bytes) && bt_size_mul(bytes, (size_t)c, &bytes) &&
-           bt_size_mul(bytes, sizeof(float), &bytes) && offset % sizeof(float) == 0 &&
-           bt_size_add((size_t)offset, bytes, &end) && end <= s->slot_bytes;
-}
-
-static bt_status check_state_layer(const bt_state_layout *s, const bt_state_layer *want,
-                                   uint32_t layer, bt_error *err)
-{
-    const bt_state_layer *l = &s->layers[layer];
-    if (l->conv_rows != want->conv_rows || l->conv_cols != want->conv_cols ||
-        l->n_heads != want->n_heads || l->dk != want->dk || l->dv != want->dv ||
-        !fits(s, l->conv_offset, l->conv_rows, l->conv_cols, 1) ||
-        !fits(s, l->delta_offset, l->n_heads, l->dk, l->dv)) {
-        return bt_fail(err, BT_E_DEVICE, "cpu device: states keep %u x %u and %u x %u x %u values "
-                       "of layer %u, the model has %u x %u and %u x %u x %u", l->conv_rows,
-                       l->conv_cols, l->n_heads, l->dv, l->dk, layer, want->conv_rows,
-                       want->conv_cols, want->n_heads, want->dv, want->dk);
-    }
-    return BT_OK;
-}
-
-bt_status bt_device_cpu_check_states(const bt_cpu_device *d, const bt_cpu_plan *p,
-                                     const bt_step *step, bt_error *err)
-{
-    const bt_state_layout *s = step->state;
-    if (p->n_state_layers == 0) {
-        return BT_OK;
-    }
-    if (!s || s->buffer.id == 0 || s->buffer.id > BT_CPU_BUFFERS_MAX ||
-        !d->buffers[s->buffer.id - 1].base || s->n_layers < p->n_state_layers ||
-        s->slot_bytes == 0 || s->slot_bytes % sizeof(float) != 0 ||
-        s->n_slots > d->buffers[s->buffer.id - 1].size / s->slot_bytes) {
-        return bt_fail(err, BT_E_DEVICE, "cpu device: the step has no recurrent states that fit "
-                       "this model");
-    }
-    for (uint32_t i = 0; i < p->n_state_layers; i++) {
-        if (p->state[i].conv_cols != 0 || p->state[i].n_heads != 0) {
-            BT_TRY(check_state_layer(s, &p->state[i], i, err));
-        }
-    }
-    for (uint32_t i = 0; i < step->n_sequences; i++) {
-        const uint32_t slot = step->sequences[i].state_slot;
-        bool twice = false;
-        for (uint32_t j = 0; j < i && step->sequences[i].n_rows > 0; j++) {
-            twice = twice || (step->sequences[j].n_rows > 0 &&
-                              step->sequences[j].state_slot == slot);
-        }
-        if (step->sequences[i].n_rows > 0 && (slot >= s->n_slots || twice)) {
-            return bt_fail(err, BT_E_DEVICE, "cpu device: sequence %u has state %u of %u%s", i,
-                           slot, s->n_slots, twice ? ", which another one has too" : "");
-        }
-    }
-    return BT_OK;
-}
+#include "device/cpu/op.h"
 
 static float *state_of(const bt_cpu_worker *w, uint32_t sequence, uint64_t offset)
 {
@@ -73,6 +12,13 @@ static float *state_of(const bt_cpu_worker *w, uint32_t sequence, uint64_t offse
     char *base = w->walk->device->buffers[s->buffer.id - 1].base;
     return (float *)(void *)(base + w->walk->step->sequences[sequence].state_slot * s->slot_bytes +
                              offset);
+}
+
+/* The plan has a layer with a state. */
+static bt_state_layer *note_layer(bt_cpu_plan *p, uint32_t layer)
+{
+    p->n_state_layers = p->n_state_layers > layer + 1 ? p->n_state_layers : layer + 1;
+    return &p->state[layer];
 }
 
 /* ---- short_conv ---- */
@@ -108,9 +54,9 @@ static void convolve(const bt_cpu_worker *w, const bt_op_short_conv *o, uint32_t
     }
 }
 
-void bt_device_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                                  const bt_op_short_conv *o)
+static void run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_short_conv *o = &op->short_conv;
     enum { BLOCK = 256 };                /* columns */
     const uint32_t n_blocks = (o->x.cols + BLOCK - 1) / BLOCK;
     const uint32_t n_tasks = w->walk->step->n_sequences * n_blocks;
@@ -123,6 +69,23 @@ void bt_device_cpu_run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s,
         }
     }
 }
+
+static bt_status learn_short_conv(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+                                  bt_error *err)
+{
+    bt_state_layer *l = note_layer(p, op->short_conv.layer);
+    (void)err;
+    l->conv_rows = bt_device_cpu_weight_of(d, op->short_conv.w)->n_in - 1;
+    l->conv_cols = op->short_conv.x.cols;
+    return BT_OK;
+}
+
+const bt_cpu_op bt_device_cpu_op_short_conv = {
+    .run = run_short_conv,
+    .split = bt_device_cpu_split_tasks,
+    .weights = { { BT_OP_AT(short_conv, w), 1, BT_CPU_TAPS } },
+    .learn = learn_short_conv,
+};
 
 /* ---- delta_scan ---- */
 
@@ -164,9 +127,9 @@ static void scan(const bt_cpu_worker *w, const bt_op_delta_scan *o, uint32_t seq
 #undef FIRST
 }
 
-void bt_device_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                                  const bt_op_delta_scan *o)
+static void run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
+    const bt_op_delta_scan *o = &op->delta_scan;
     enum { ROWS_STEP = 8, TASKS_PER_THREAD = 4 };
     const bt_state_layer *l = &w->walk->step->state->layers[o->layer];
     const uint32_t n_heads = w->walk->step->n_sequences * o->n_v_heads;
@@ -185,48 +148,33 @@ void bt_device_cpu_run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s,
     }
 }
 
-/* ---- a gate of one column ---- */
-
-/* Columns of row r that this thread does; all if the stage is not split by cells. */
-static bt_cpu_range my_cells(const bt_cpu_worker *w, const bt_cpu_stage *s, uint32_t cols)
+static bt_status learn_delta_scan(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+                                  bt_error *err)
 {
-    enum { STEP = 64 };                  /* columns; a multiple of every vector width */
-    if (s->split != BT_SPLIT_CELLS) {
-        return (bt_cpu_range){ 0, cols };
-    }
-    bt_cpu_range part = bt_device_cpu_part((cols + STEP - 1) / STEP, w->index, w->n_threads);
-    part.first *= STEP;
-    part.last = part.last * STEP < cols ? part.last * STEP : cols;
-    return part;
+    const bt_op_delta_scan *o = &op->delta_scan;
+    bt_state_layer *l = note_layer(p, o->layer);
+    (void)d;
+    (void)err;
+    l->n_heads = o->n_v_heads;
+    l->dk = o->q.cols / o->n_k_heads;
+    l->dv = o->v.cols / o->n_v_heads;
+    return BT_OK;
 }
 
-void bt_device_cpu_run_mul(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op_mul *o)
+static void measure_delta_scan(const bt_cpu_device *d, const bt_op *op, uint32_t n_rows,
+                               bt_cpu_needs *needs)
 {
-    static const float one = 1.0f;
-    const bt_cpu_kernels *k = w->walk->device->kernels;
-    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
-    const bt_cpu_range cells = my_cells(w, s, o->y.cols);
-    for (uint32_t r = rows.first; r < rows.last && cells.first < cells.last; r++) {
-        float by;
-        k->glu(&by, bt_device_cpu_rows(w, o->gate) + r * bt_device_cpu_stride(w, o->gate), &one, 1,
-               o->act);
-        k->combine(bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y) + cells.first,
-                   bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x) + cells.first, 0,
-                   &by, 1, cells.last - cells.first, o->add);
-    }
+    (void)d;
+    (void)n_rows;
+    bt_device_cpu_need(&needs->scan_floats,
+                       bt_cpu_delta_scratch(op->delta_scan.q.cols / op->delta_scan.n_k_heads));
 }
 
-void bt_device_cpu_run_combine(const bt_cpu_worker *w, const bt_cpu_stage *s,
-                               const bt_op_combine *o)
-{
-    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, bt_device_cpu_row_count(w, o->y));
-    const bt_cpu_range cells = my_cells(w, s, o->y.cols);
-    for (uint32_t r = rows.first; r < rows.last && cells.first < cells.last; r++) {
-        w->walk->device->kernels->combine(
-                bt_device_cpu_rows(w, o->y) + r * bt_device_cpu_stride(w, o->y) + cells.first,
-                bt_device_cpu_rows(w, o->x) + r * bt_device_cpu_stride(w, o->x) + cells.first,
-                o->y.cols,
-                bt_device_cpu_rows(w, o->route) + r * bt_device_cpu_stride(w, o->route) + o->n_used,
-                o->n_used, cells.last - cells.first, o->add);
-    }
-}
+const bt_cpu_op bt_device_cpu_op_delta_scan = {
+    .run = run_delta_scan,
+    .split = bt_device_cpu_split_tasks,
+    .weights = { { BT_OP_AT(delta_scan, decay), 1, BT_CPU_VECTOR },
+                 { BT_OP_AT(delta_scan, dt_bias), 1, BT_CPU_VECTOR } },
+    .learn = learn_delta_scan,
+    .measure = measure_delta_scan,
+};
