@@ -15,6 +15,7 @@
 #include "gguf/gguf.h"
 #include "kv/states.h"
 #include "model/model.h"
+#include "sample/options.h"
 #include "text/unicode.h"
 
 typedef struct {
@@ -251,6 +252,13 @@ typedef struct {
     bt_error why;
 } needs;
 
+/* What the file suggests for sampling, or why that cannot be read. */
+typedef struct {
+    bool            known;
+    bt_sample_hints hints;
+    bt_error        why;
+} sampling;
+
 static void find_needs(const bt_gguf *file, const options *o, needs *ret)
 {
     static bt_model_config c;          /* large; the program has one thread here */
@@ -453,7 +461,29 @@ static void print_needs(const needs *n, const totals *t)
     putchar('\n');
 }
 
-static void print_text(const bt_gguf *file, const options *o, const totals *t, const needs *n)
+static void print_sampling(const sampling *s)
+{
+    const bt_sampler_options *o = &s->hints.options;
+    if (!s->known) {
+        fputs("\nsampling defaults cannot be read: ", stdout);
+        print_plain(string_of(s->why.text), 0);
+        putchar('\n');
+        return;
+    }
+    printf("\nsampling defaults%s: temperature %g, top_k %" PRId32 ", top_p %g, min_p %g, "
+           "repeat_penalty %g over %" PRId32 " tokens\n",
+           s->hints.n_hints ? " (general.sampling.* of this file)" : "", (double)o->temperature,
+           o->top_k, (double)o->top_p, (double)o->min_p, (double)o->penalty_repeat,
+           o->penalty_last_n);
+    if (s->hints.unsupported[0]) {
+        fputs("  without effect here: ", stdout);
+        print_plain(string_of(s->hints.unsupported), 0);
+        putchar('\n');
+    }
+}
+
+static void print_text(const bt_gguf *file, const options *o, const totals *t, const needs *n,
+                       const sampling *s)
 {
     print_plain(string_of(bt_gguf_path(file)), 0);
     printf("\nGGUF version %" PRIu32 ", ", bt_gguf_version(file));
@@ -464,6 +494,7 @@ static void print_text(const bt_gguf *file, const options *o, const totals *t, c
     print_tensors(file);
     print_totals(t);
     print_needs(n, t);
+    print_sampling(s);
 }
 
 /* ---- JSON ---- */
@@ -534,7 +565,24 @@ static void json_needs(const needs *n, const totals *t)
     }
 }
 
-static void print_json(const bt_gguf *file, const options *o, const totals *t, const needs *n)
+static void json_sampling(const sampling *s)
+{
+    const bt_sampler_options *o = &s->hints.options;
+    if (!s->known) {
+        fputs(",\"sampling\":null,\"sampling_unknown\":", stdout);
+        print_string(string_of(s->why.text), SIZE_MAX, true);
+        return;
+    }
+    printf(",\"sampling\":{\"from_file\":%" PRIu32 ",\"temperature\":%g,\"top_k\":%" PRId32
+           ",\"top_p\":%g,\"min_p\":%g,\"repeat_penalty\":%g,\"repeat_last_n\":%" PRId32
+           ",\"unsupported\":", s->hints.n_hints, (double)o->temperature, o->top_k,
+           (double)o->top_p, (double)o->min_p, (double)o->penalty_repeat, o->penalty_last_n);
+    print_string(string_of(s->hints.unsupported), SIZE_MAX, true);
+    putchar('}');
+}
+
+static void print_json(const bt_gguf *file, const options *o, const totals *t, const needs *n,
+                       const sampling *s)
 {
     fputs("{\"path\":", stdout);
     print_string(string_of(bt_gguf_path(file)), SIZE_MAX, true);
@@ -555,6 +603,7 @@ static void print_json(const bt_gguf *file, const options *o, const totals *t, c
     fputs("},\"total\":{", stdout);
     json_total(&t->all);
     json_needs(n, t);
+    json_sampling(s);
     puts("}");
 }
 
@@ -564,9 +613,11 @@ static int inspect(const bt_gguf *file, const options *o)
 {
     totals sums;
     needs memory;
+    sampling sample = { 0 };
     sum_up(file, &sums);
     find_needs(file, o, &memory);
-    (o->json ? print_json : print_text)(file, o, &sums, &memory);
+    sample.known = bt_sample_hints_read(file, &sample.hints, &sample.why) == BT_OK;
+    (o->json ? print_json : print_text)(file, o, &sums, &memory, &sample);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         return bt_cli_say_error("standard output cannot be written: %s", strerror(errno));
     }

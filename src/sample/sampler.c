@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "sample/options.h"
 #include "sample/select.h"
 #include "sample/window.h"
 
@@ -39,52 +40,7 @@ struct bt_sampler {
     bt_candidate top[BT_TOP_LOGPROBS_MAX];
 };
 
-bt_sampler_options bt_sample_defaults(void)
-{
-    return (bt_sampler_options){
-        .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,
-        .penalty_last_n = 64, .penalty_repeat = 1.0f,
-    };
-}
-
 /* ---- create ---- */
-
-static bt_status check_options(const bt_sampler_options *o, uint32_t n_vocab, bt_error *err)
-{
-    const struct { const char *name; float value; } numbers[] = {
-        { "temperature", o->temperature }, { "top_p", o->top_p }, { "min_p", o->min_p },
-        { "repeat_penalty", o->penalty_repeat }, { "frequency_penalty", o->penalty_frequency },
-        { "presence_penalty", o->penalty_presence },
-    };
-    for (size_t i = 0; i < BT_LEN(numbers); i++) {
-        if (!isfinite(numbers[i].value)) {
-            return bt_fail(err, BT_E_BADINPUT, "%s is not a finite number", numbers[i].name);
-        }
-    }
-    if (o->penalty_repeat <= 0) {
-        return bt_fail(err, BT_E_BADINPUT, "repeat_penalty is %g; it must be above 0 (1 is off)",
-                       (double)o->penalty_repeat);
-    }
-    if (o->min_p > 1) {
-        return bt_fail(err, BT_E_BADINPUT, "min_p is %g; it must be at most 1 (0 is off)",
-                       (double)o->min_p);
-    }
-    if (o->penalty_last_n < -1) {
-        return bt_fail(err, BT_E_BADINPUT, "repeat_last_n is %d; it must be -1 (the whole "
-                       "context), 0 (off) or a number of tokens", (int)o->penalty_last_n);
-    }
-    for (size_t i = 0; i < o->n_bias; i++) {
-        const bt_logit_bias *b = &o->bias[i];
-        if (b->id >= n_vocab) {
-            return bt_fail(err, BT_E_BADINPUT, "logit_bias names token %u; the vocabulary has %u",
-                           b->id, n_vocab);
-        }
-        if (isnan(b->bias) || b->bias > FLT_MAX) {
-            return bt_fail(err, BT_E_BADINPUT, "logit_bias of token %u is not a number", b->id);
-        }
-    }
-    return BT_OK;
-}
 
 static int by_id(const void *a, const void *b)
 {
@@ -184,7 +140,7 @@ bt_status bt_sample_create(const bt_sampler_options *o, uint32_t n_vocab, uint32
 {
     BT_ASSERT(n_vocab >= 1);
     BT_ASSERT(n_context >= 1);
-    BT_TRY(check_options(o, n_vocab, err));
+    BT_TRY(bt_sample_options_check(o, n_vocab, err));
     uint32_t seed = 0;
     BT_TRY(choose_seed(o->seed, &seed, err));
 
