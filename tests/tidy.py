@@ -21,7 +21,7 @@ ROOMS = {
     "quant": ["base"],
     "gguf": ["base", "quant"],
     "text": ["base", "gguf"],
-    "sample": ["base", "text"],
+    "sample": ["base", "gguf", "text"],
     "ops": ["base", "quant"],
     "cpu": ["base", "quant", "ops"],
     "device": ["base", "quant", "ops", "cpu"],
