@@ -16,7 +16,8 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "sample/sampler.h"
-static inline bt_sampler *sampler_of(const bt_sampler_options *o, uint32_t n_vocab, uint32_t n_context)
+static inline bt_sampler *sampler_of(const bt_sampler_options *o, uint32_t n_vocab,
+                                     uint32_t n_context)
 {
     bt_sampler *s = NULL;
     bt_error err = { 0 };
