@@ -108,11 +108,13 @@ static void series_name(const bt_metric_list *list, const bt_metric *m, char to[
     const char *name = m->name;
     size_t size = strlen(name);
     const bool is_ms = m->unit == BT_UNIT_MS && size > 3 && strcmp(name + size - 3, "_ms") == 0;
-    if (strncmp(name, "n_", 2) == 0) {
+    const bool foreign = list->prefix[strlen(list->prefix) - 1] == ':';
+    if (!foreign && strncmp(name, "n_", 2) == 0) {
         name += 2;
         size -= 2;
     }
-    snprintf(to, NAME_MAX_BYTES, "%s_%.*s%s%s", list->prefix, (int)(size - (is_ms ? 3 : 0)), name,
+    snprintf(to, NAME_MAX_BYTES, "%s%s%.*s%s%s", list->prefix, foreign ? "" : "_",
+             (int)(size - (is_ms ? 3 : 0)), name,
              is_ms ? "_seconds" : "", m->kind == BT_METRIC_COUNTER ? "_total" : "");
 }
 

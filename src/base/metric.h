@@ -15,7 +15,7 @@
  * bt_histogram. In JSON a member has its own name. In Prometheus it is PREFIX_NAME without a
  * leading "n_", "_ms" becomes "_seconds" (and the value is divided), counters end in "_total", and
  * texts do not appear. So baton_example_prompts_total and baton_example_transfer_seconds_total
- * above.
+ * above. After a prefix that ends in ':', names of others, the "n_" stays.
  *
  * Threads: tables are immutable; a struct belongs to whoever filled it.
  */

@@ -11,15 +11,24 @@ enum { KEYS_MAX = 1024, KEY_BYTES_MAX = 512 };
 
 /* ---- names ---- */
 
-/* The name in "name:port" or "[v6]:port", without brackets. */
-static size_t name_of(const char *authority, const char **ret_name)
+/* The name in "name", "name:port", "[v6]" or "[v6]:port", without brackets; false for anything
+ * else, so that "[::1].example" is not taken for what it begins with. */
+static bool split_authority(const char *authority, const char **ret_name, size_t *ret_size)
 {
-    if (authority[0] == '[') {
-        *ret_name = authority + 1;
-        return strcspn(authority + 1, "]");
+    const bool v6 = authority[0] == '[';
+    const char *name = authority + v6;
+    const size_t size = strcspn(name, v6 ? "]" : ":");
+    const char *rest = name + size;
+    if (v6 && *rest++ != ']') {
+        return false;
     }
-    *ret_name = authority;
-    return strcspn(authority, ":");
+    if (*rest == ':') {
+        rest++;
+        rest += strspn(rest, "0123456789");
+    }
+    *ret_name = name;
+    *ret_size = size;
+    return *rest == '\0';
 }
 
 static bool name_is(const char *name, size_t size, const char *wanted)
@@ -43,32 +52,25 @@ static bool is_loopback_v4(const char *name, size_t size)
 bool bt_serve_access_is_local(const char *authority)
 {
     const char *name;
-    const size_t size = name_of(authority, &name);
+    size_t size;
     static const char suffix[] = ".localhost";
     const size_t n = sizeof suffix - 1;
-    return name_is(name, size, "localhost") || name_is(name, size, "::1") ||
-           is_loopback_v4(name, size) ||
+    if (!split_authority(authority, &name, &size)) {
+        return false;
+    }
+    if (authority[0] == '[') {
+        return name_is(name, size, "::1");
+    }
+    return name_is(name, size, "localhost") || is_loopback_v4(name, size) ||
            (size > n && strncasecmp(name + size - n, suffix, n) == 0);
 }
 
-bool bt_serve_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured)
+static bool listed(const char *text, size_t size, const char *list)
 {
-    if (!host || !bound_to_loopback || bt_serve_access_is_local(host)) {
-        return true;
-    }
-    const char *name, *own;
-    const size_t size = name_of(host, &name);
-    const size_t own_size = name_of(configured, &own);
-    return size == own_size && strncasecmp(name, own, size) == 0;
-}
-
-static bool listed(const char *origin, const char *origins)
-{
-    const size_t size = strlen(origin);
-    for (const char *at = origins; *at;) {
+    for (const char *at = list; *at;) {
         at += strspn(at, ", ");
         const size_t n = strcspn(at, ", ");
-        if (n == size && strncasecmp(at, origin, n) == 0) {
+        if (n > 0 && n == size && strncasecmp(at, text, n) == 0) {
             return true;
         }
         at += n;
@@ -76,17 +78,32 @@ static bool listed(const char *origin, const char *origins)
     return false;
 }
 
+bool bt_serve_access_host_allowed(const char *host, const char *configured, const char *allowed)
+{
+    const char *name, *own;
+    size_t size, own_size;
+    if (!host || bt_serve_access_is_local(host)) {
+        return true;
+    }
+    if (allowed && (listed("*", 1, allowed) || listed(host, strlen(host), allowed))) {
+        return true;
+    }
+    if (!split_authority(host, &name, &size)) {
+        return false;
+    }
+    return (split_authority(configured, &own, &own_size) && size == own_size &&
+            strncasecmp(name, own, size) == 0) ||
+           (allowed && listed(name, size, allowed));
+}
+
 static bool names_localhost(const char *origins)
 {
-    return !origins || listed("localhost", origins);
+    return !origins || listed("localhost", 9, origins);
 }
 
 bool bt_serve_access_origin_allowed(const char *origin, const char *host, const char *origins)
 {
-    if (origins && listed("*", origins)) {
-        return true;
-    }
-    if (origins && listed(origin, origins)) {
+    if (origins && (listed("*", 1, origins) || listed(origin, strlen(origin), origins))) {
         return true;
     }
     const char *authority = strstr(origin, "://");
@@ -203,7 +220,10 @@ bool bt_serve_access_key_valid(const bt_access_keys *k, const char *authorizatio
     if (!given) {
         return false;
     }
-    const size_t size = strlen(given);
+    size_t size = strlen(given);
+    while (size > 0 && (given[size - 1] == ' ' || given[size - 1] == '\t')) {
+        size--;                            /* no part of the value (RFC 9110, 5.5) */
+    }
     uint32_t number = 0;
     for (size_t i = 0; i < k->count; i++) {
         const uint32_t equal = differs(k->keys[i], given, size) == 0;

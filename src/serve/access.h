@@ -16,8 +16,9 @@
 /* "localhost", "*.localhost", "127.x.y.z", "[::1]", with or without a port. */
 bool bt_serve_access_is_local(const char *authority);
 
-/* Host header against the configured name; NULL host (HTTP/1.0) is allowed. */
-bool bt_serve_access_host_allowed(const char *host, bool bound_to_loopback, const char *configured);
+/* The Host header (NULL: HTTP/1.0, allowed) of a server bound to a loopback address: a name of this
+ * machine, the configured one, or one of the comma list `allowed` (NULL: none, "*": any). */
+bool bt_serve_access_host_allowed(const char *host, const char *configured, const char *allowed);
 
 /* `origins`: NULL, "*", or a comma list of origins and the word "localhost". `host` is the Host
  * header; an origin with the same authority is always allowed. */

@@ -305,9 +305,10 @@ static ssize_t read_stream(void *context, uint64_t position, char *to, size_t ca
         if (c->done) {
             return MHD_CONTENT_READER_END_OF_STREAM;
         }
-        bt_serve_connection_work(c->connection);
+        bt_connections *all = &c->server->connections;
+        bt_serve_connections_enter(all, c->connection, BT_CONNECTION_WORKING, 0);
         fill(c);
-        bt_serve_connection_expect(c->server, c->connection, c->out.size);
+        bt_serve_connections_enter(all, c->connection, BT_CONNECTION_SENDING, c->out.size);
     }
     if (c->broken || bt_buf_status(&c->out) != BT_OK) {
         return MHD_CONTENT_READER_END_WITH_ERROR;

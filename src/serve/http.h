@@ -1,31 +1,21 @@
-/* serve/http.h - inside the server: one HTTP request, its connection, and how it is answered.
+/* serve/http.h - inside the server: one HTTP request and how it is answered.
  *
  * libmicrohttpd runs one thread per connection, which calls the access handler (http.c), which
- * calls a route (routes.c). A route may block: only its own client waits.
- * A watcher thread ends connections whose deadline has passed: a client must send its request, or
- * take what was written, within timeout_s (plus time for size at a very low rate). There is no
- * deadline while the server itself works.
+ * checks the head (head.c), receives the body and calls a route (routes.c), which answers
+ * (answer.c). A route may block: only its own client waits. Deadlines: connections.h.
  */
 #ifndef BT_SERVE_HTTP_H
 #define BT_SERVE_HTTP_H
 
 #include <microhttpd.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "serve/access.h"
 #include "serve/body.h"
+#include "serve/connections.h"
 #include "serve/metrics.h"
 #include "serve/problem.h"
 #include "serve/server.h"
-
-/* A client's connection; on the server's list from accept to close. */
-typedef struct bt_connection {
-    struct bt_connection *previous, *next;
-    int                   fd;
-    _Atomic double        deadline_ms;      /* bt_clock_ms(); 0: none */
-    bool                  ended;            /* shut down by the watcher */
-} bt_connection;
 
 struct bt_server {
     bt_server_options o;                    /* texts are copies, freed by destroy */
@@ -43,11 +33,7 @@ struct bt_server {
     atomic_uint       n_in_work;            /* exchanges that a route works on */
     atomic_size_t     bodies_bytes;         /* held by all requests being received */
     bt_serve_metrics  metrics;
-    pthread_mutex_t   lock;                 /* guards connections and watcher_stop */
-    pthread_cond_t    wake;
-    bt_connection    *connections;
-    bool              watcher_stop, watcher_runs;
-    pthread_t         watcher;
+    bt_connections    connections;
 };
 
 typedef struct bt_exchange {
@@ -56,10 +42,15 @@ typedef struct bt_exchange {
     struct MHD_Connection *mhd;
     bt_connection *connection;
     const char    *method, *path;           /* libmicrohttpd's, while the request lives */
-    const char    *rest;                    /* behind a route's path, for /v1/models/{id} */
+    const char    *rest;                    /* after a route's path, for /v1/models/{id} */
+    const char    *authority;               /* of an absolute target */
+    size_t         authority_size;          /* 0: the target is a path */
     bt_buf         body;
+    size_t         received;                /* bytes of body so far */
     size_t         body_held;               /* counted in server->bodies_bytes */
     bt_problem     problem;                 /* found before the body was complete */
+    bool           close;                   /* no further request on this connection */
+    bool           unread;                  /* there is a body, and it has not come to its end */
     bool           working;                 /* counted in n_in_work */
     uint32_t       key_number;              /* of the API key; 0: none is asked for */
     double         begun_ms;
@@ -77,6 +68,7 @@ typedef struct {
     bt_route_run *run;
 } bt_route;
 
+bool bt_serve_route_takes(const bt_route *route, const char *method);
 /* NULL: unknown path. *ret_rest: what follows a path that ends in a slash. */
 const bt_route *bt_serve_routes_find(const char *path, const char **ret_rest);
 /* Completions of the three shapes (complete.c). */
@@ -90,9 +82,6 @@ enum MHD_Result bt_serve_exchange_stream(bt_exchange *x, struct MHD_Response *re
 /* Static bytes with an entity tag. */
 enum MHD_Result bt_serve_exchange_file(bt_exchange *x, const char *type, const void *bytes,
                                        size_t size, const char *tag);
-/* From now the client must move; 0 bytes: nothing is expected of it. */
-void bt_serve_connection_expect(bt_server *s, bt_connection *c, size_t bytes);
-void bt_serve_connection_work(bt_connection *c);
 const char *bt_serve_exchange_header(const bt_exchange *x, const char *name);
 
 /* Callbacks for the daemon (http.c). */
@@ -103,6 +92,5 @@ void bt_serve_http_completed(void *cls, struct MHD_Connection *connection, void 
                              enum MHD_RequestTerminationCode code);
 void bt_serve_http_connection(void *cls, struct MHD_Connection *connection, void **state,
                               enum MHD_ConnectionNotificationCode code);
-void *bt_serve_http_watch(void *server);
 
 #endif

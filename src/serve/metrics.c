@@ -1,10 +1,12 @@
 #include "serve/metrics.h"
 
-#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-static BT_METRIC_DEFINE(bt_serve_histograms, bt_serve_histogram, "baton", BT_SERVE_HISTOGRAM_LIST)
+BT_METRIC_DEFINE(bt_serve_metrics_histograms, bt_serve_histogram, "baton", BT_SERVE_HISTOGRAM_LIST)
+BT_METRIC_DEFINE(bt_serve_metrics_known, bt_serve_known, "llamacpp:", BT_SERVE_KNOWN_LIST)
+BT_METRIC_DEFINE(bt_serve_metrics_counters, bt_serve_counter, "baton", BT_SERVE_COUNTER_LIST)
 
 void bt_serve_metrics_init(bt_serve_metrics *m)
 {
@@ -29,8 +31,6 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool an
     m->tokens_cached += p->n_cached;
     m->fallbacks += p->fallback;
     m->bytes_received += p->bytes;
-    m->exposed_seconds += p->exposed_ms / 1e3;
-    m->transfer_seconds += p->transfer_ms / 1e3;
     if (p->bytes > 0) {
         bt_histogram_add(&m->h.prefill_queue_seconds, p->queue_ms / 1e3);
         bt_histogram_add(&m->h.prefill_compute_seconds, p->compute_ms / 1e3);
@@ -52,7 +52,8 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
     }
     bt_histogram_merge(&m->h.inter_token_seconds, gaps);
     add_prefill(m, &s->prefill, answered);
-    m->clients_gone += client_gone;
+    m->c.n_clients_gone += client_gone;
+    m->c.n_answers_truncated += finish == BT_FINISH_CONTEXT;
     m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
     m->n_answers++;
     pthread_mutex_unlock(&m->lock);
@@ -98,66 +99,65 @@ uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engi
 
 /* ---- text ---- */
 
-static void head(bt_buf *to, const char *name, const char *kind, const char *help)
+static void one(bt_buf *to, const char *name, bt_metric_kind kind, const char *help, double value)
 {
-    bt_buf_printf(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
+    bt_metric_put_head(to, name, kind, help);
+    bt_metric_put_sample(to, name, NULL, NULL, value);
 }
 
-static void whole(bt_buf *to, const char *name, const char *kind, const char *help, uint64_t value)
+/* Names that dashboards of the llama.cpp world know. */
+static void write_known(const bt_engine_stats *s, bt_buf *to)
 {
-    head(to, name, kind, help);
-    bt_buf_printf(to, "%s %" PRIu64 "\n", name, value);
-}
-
-static void real(bt_buf *to, const char *name, const char *kind, const char *help, double value)
-{
-    head(to, name, kind, help);
-    bt_buf_printf(to, "%s %.9g\n", name, isfinite(value) ? value : 0.0);
+    const bt_serve_known known = {
+        .prompt_tokens = s->n_prompt_tokens + s->n_remote_tokens,
+        .prompt_tokens_cached = s->n_cached_tokens,
+        .prompt_seconds = s->prompt_seconds,
+        .tokens_predicted = s->n_predicted_tokens,
+        .tokens_predicted_seconds = s->predicted_seconds,
+        .n_decode = s->n_steps,
+        .n_tokens_max = s->n_tokens_max,
+        .n_busy_slots_per_decode =
+                s->n_steps ? (double)s->n_predicted_tokens / (double)s->n_steps : 0,
+        .prompt_tokens_seconds = s->prefill_tokens_per_second,
+        .predicted_tokens_seconds = s->decode_tokens_per_second,
+        .requests_processing = s->n_running,
+        .requests_deferred = s->n_waiting,
+    };
+    const bt_metric_list list = bt_serve_metrics_known();
+    bt_metric_put_prometheus(to, &list, &known, sizeof known, 1, NULL, NULL);
 }
 
 static void write_engine(const bt_engine *engine, bt_buf *to)
 {
     bt_engine_stats s;
     bt_engine_stats_get(engine, &s);
-    whole(to, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens processed, here or there.",
-          s.n_prompt_tokens + s.n_remote_tokens);
-    whole(to, "llamacpp:prompt_tokens_cached_total", "counter", "Prompt tokens found in the cache.",
-          s.n_cached_tokens);
-    real(to, "llamacpp:prompt_seconds_total", "counter", "Time spent on prompts.",
-         s.prompt_seconds);
-    whole(to, "llamacpp:tokens_predicted_total", "counter", "Tokens generated.",
-          s.n_predicted_tokens);
-    real(to, "llamacpp:tokens_predicted_seconds_total", "counter", "Time spent on generating.",
-         s.predicted_seconds);
-    whole(to, "llamacpp:n_decode_total", "counter", "Steps of the model.", s.n_steps);
-    whole(to, "llamacpp:n_tokens_max", "counter", "Longest sequence seen, in tokens.",
-          s.n_tokens_max);
-    real(to, "llamacpp:n_busy_slots_per_decode", "gauge", "Tokens generated per step, on average.",
-         s.n_steps ? (double)s.n_predicted_tokens / (double)s.n_steps : 0);
-    real(to, "llamacpp:prompt_tokens_seconds", "gauge", "Fitted rate of prefill here, tokens/s.",
-         s.prefill_tokens_per_second);
-    real(to, "llamacpp:predicted_tokens_seconds", "gauge", "Fitted rate of decoding, tokens/s.",
-         s.decode_tokens_per_second);
-    whole(to, "llamacpp:requests_processing", "gauge", "Requests running.", s.n_running);
-    whole(to, "llamacpp:requests_deferred", "gauge", "Requests waiting.", s.n_waiting);
-    whole(to, "baton_requests_total", "counter", "Requests begun, or ended in line.",
-          s.n_requests);
-    whole(to, "baton_requests_cancelled_total", "counter", "Requests cancelled.", s.n_cancelled);
-    whole(to, "baton_requests_failed_total", "counter", "Requests ended by an error.", s.n_errors);
-    whole(to, "baton_parallel", "gauge", "Requests that run at once at most.", s.n_parallel);
-    whole(to, "baton_kv_pages_used", "gauge", "KV pages in use, cached ones too.", s.kv_pages_used);
-    whole(to, "baton_kv_pages_cached", "gauge", "KV pages held only by the prefix cache.",
-          s.kv_pages_cached);
-    whole(to, "baton_kv_pages", "gauge", "KV pages in all.", s.kv_pages_total);
-    whole(to, "baton_snapshots", "gauge", "Recurrent states kept for later prompts.",
-          s.n_snapshots);
-    whole(to, "baton_snapshot_bytes", "gauge", "Memory that these take.", s.snapshot_bytes);
-    whole(to, "baton_kv_page_bytes", "gauge", "Bytes of a KV page.",
-          s.kv_token_bytes * BT_KV_PAGE_TOKENS);
+    write_known(&s, to);
+    one(to, "baton_requests_total", BT_METRIC_COUNTER,
+        "Requests begun, or ended in the queue", (double)s.n_requests);
+    one(to, "baton_requests_cancelled_total", BT_METRIC_COUNTER,
+        "Requests cancelled", (double)s.n_cancelled);
+    one(to, "baton_requests_failed_total", BT_METRIC_COUNTER,
+        "Requests ended by an error", (double)s.n_errors);
+    one(to, "baton_parallel", BT_METRIC_GAUGE,
+        "Requests that run at once at most", (double)s.n_parallel);
+    one(to, "baton_kv_pages_used", BT_METRIC_GAUGE,
+        "KV pages in use, cached ones too", (double)s.kv_pages_used);
+    one(to, "baton_kv_pages_cached", BT_METRIC_GAUGE,
+        "KV pages held only by the prefix cache", (double)s.kv_pages_cached);
+    one(to, "baton_kv_pages", BT_METRIC_GAUGE,
+        "KV pages in all", (double)s.kv_pages_total);
+    one(to, "baton_snapshots", BT_METRIC_GAUGE,
+        "Recurrent states kept for later prompts", (double)s.n_snapshots);
+    one(to, "baton_snapshot_bytes", BT_METRIC_GAUGE,
+        "Memory that these take", (double)s.snapshot_bytes);
+    one(to, "baton_kv_page_bytes", BT_METRIC_GAUGE,
+        "Bytes of a KV page", (double)(s.kv_token_bytes * BT_KV_PAGE_TOKENS));
 }
 
 typedef struct {
-    const char *name, *kind, *help;
+    const char *name;
+    bt_metric_kind kind;
+    const char *help;
     double (*value)(const bt_prefill_worker_status *);
 } worker_series;
 
@@ -180,20 +180,20 @@ static double worker_round_trip(const bt_prefill_worker_status *w)
 }
 
 static const worker_series series[] = {
-        {"baton_worker_up", "gauge", "1 when the worker is ready.", worker_up},
-        {"baton_worker_prompts_total", "counter", "Prompts committed.", worker_prompts},
-        {"baton_worker_tokens_total", "counter", "Tokens committed.", worker_tokens},
-        {"baton_worker_bytes_total", "counter", "Bytes of committed rows.", worker_bytes},
-        {"baton_worker_fallbacks_total", "counter", "Prompts that ended elsewhere.",
+        {"baton_worker_up", BT_METRIC_GAUGE, "1 when the worker is ready", worker_up},
+        {"baton_worker_prompts_total", BT_METRIC_COUNTER, "Prompts committed.", worker_prompts},
+        {"baton_worker_tokens_total", BT_METRIC_COUNTER, "Tokens committed.", worker_tokens},
+        {"baton_worker_bytes_total", BT_METRIC_COUNTER, "Bytes of committed rows.", worker_bytes},
+        {"baton_worker_fallbacks_total", BT_METRIC_COUNTER, "Prompts that ended elsewhere.",
          worker_fallbacks},
-        {"baton_worker_lost_total", "counter", "Connections lost.", worker_lost},
-        {"baton_worker_corrupt_total", "counter", "Frames or commits that did not hold.",
+        {"baton_worker_lost_total", BT_METRIC_COUNTER, "Connections lost.", worker_lost},
+        {"baton_worker_corrupt_total", BT_METRIC_COUNTER, "Frames or commits that did not hold.",
          worker_corrupt},
-        {"baton_worker_prompts_in_flight", "gauge", "Prompts given to it now.", worker_busy},
-        {"baton_worker_goodput_bytes_per_second", "gauge",
+        {"baton_worker_prompts_in_flight", BT_METRIC_GAUGE, "Prompts in flight", worker_busy},
+        {"baton_worker_goodput_bytes_per_second", BT_METRIC_GAUGE,
          "What the link carries; 0: not known, rows never waited for it.", worker_goodput},
-        {"baton_worker_tokens_per_second", "gauge", "Prefill rate there.", worker_rate},
-        {"baton_worker_round_trip_seconds", "gauge", "Least round trip seen: the link's own.",
+        {"baton_worker_tokens_per_second", BT_METRIC_GAUGE, "Prefill rate there.", worker_rate},
+        {"baton_worker_round_trip_seconds", BT_METRIC_GAUGE, "Least round trip seen",
          worker_round_trip},
 };
 
@@ -202,28 +202,45 @@ static void write_workers(const bt_prefill *prefill, bt_buf *to)
     bt_prefill_status s;
     bt_handoff_client_status_get(prefill, &s);
     for (size_t i = 0; i < BT_LEN(series); i++) {
-        head(to, series[i].name, series[i].kind, series[i].help);
+        bt_metric_put_head(to, series[i].name, series[i].kind, series[i].help);
         for (uint32_t worker = 0; worker < s.n_workers; worker++) {
             bt_prefill_worker_status w;
             if (!bt_handoff_client_worker_status_get(prefill, worker, &w)) {
                 break;                       /* one has just left */
             }
-            const double value = series[i].value(&w);
-            bt_buf_printf(to, "%s{worker=\"", series[i].name);
-            for (const char *c = w.address; *c; c++) {
-                bt_buf_printf(to, "%s%c", *c == '"' || *c == '\\' ? "\\" : "", *c < ' ' ? ' ' : *c);
-            }
-            bt_buf_printf(to, "\"} %.15g\n", isfinite(value) ? value : 0.0);
+            bt_metric_put_sample(to, series[i].name, "worker", w.address, series[i].value(&w));
         }
     }
-    whole(to, "baton_prefill_kept_local_total", "counter", "Prompts kept here by decision.",
-          s.n_local);
-    whole(to, "baton_prefill_hedges_total", "counter",
-          "Prompts prefilled here as well because their worker was late.", s.n_hedged);
-    whole(to, "baton_prefill_outrun_total", "counter", "Of these, complete here first.",
-          s.n_outrun);
-    whole(to, "baton_prefill_retries_total", "counter", "Prompts given to a second worker.",
-          s.n_retries);
+    one(to, "baton_prefill_local_total", BT_METRIC_COUNTER, "Prompts kept local by decision",
+        (double)s.n_local);
+    one(to, "baton_prefill_hedged_total", BT_METRIC_COUNTER,
+        "Prompts prefilled locally as well because their worker was late", (double)s.n_hedged);
+    one(to, "baton_prefill_hedges_won_locally_total", BT_METRIC_COUNTER,
+        "Of these, complete here first", (double)s.n_outrun);
+    one(to, "baton_prefill_retries_total", BT_METRIC_COUNTER, "Prompts given to a second worker",
+        (double)s.n_retries);
+}
+
+static void write_labelled(const bt_serve_metrics *m, bt_buf *to)
+{
+    static const char prompts[] = "baton_prompts_total", tokens[] = "baton_prompt_tokens_total",
+                      codes[] = "baton_http_requests_total";
+    bt_metric_put_head(to, prompts, BT_METRIC_COUNTER, "Prompts answered, by place of prefill");
+    for (size_t i = 0; i < BT_LEN(m->place); i++) {
+        bt_metric_put_sample(to, prompts, "place",
+                             bt_engine_prefill_place_name((bt_prefill_place)i),
+                             (double)m->place[i]);
+    }
+    bt_metric_put_head(to, tokens, BT_METRIC_COUNTER, "Prompt tokens, by source of their rows");
+    bt_metric_put_sample(to, tokens, "source", "local", (double)m->tokens_local);
+    bt_metric_put_sample(to, tokens, "source", "remote", (double)m->tokens_remote);
+    bt_metric_put_sample(to, tokens, "source", "cache", (double)m->tokens_cached);
+    bt_metric_put_head(to, codes, BT_METRIC_COUNTER, "HTTP requests, by status");
+    for (uint32_t i = 0; i < m->n_codes; i++) {
+        char code[16];
+        snprintf(code, sizeof code, "%d", m->codes[i].code);
+        bt_metric_put_sample(to, codes, "code", code, (double)m->codes[i].count);
+    }
 }
 
 static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_buf *to)
@@ -232,45 +249,26 @@ static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_b
     if (prefill) {                     /* it also knows of those whose client has left */
         bt_handoff_client_status_get(prefill, &handoff);
     }
-    head(to, "baton_prefill_prompts_total", "counter",
-         "Answered requests by place of their prefill.");
-    for (size_t i = 0; i < BT_LEN(m->place); i++) {
-        bt_buf_printf(to, "baton_prefill_prompts_total{place=\"%s\"} %" PRIu64 "\n",
-                      bt_engine_prefill_place_name((bt_prefill_place)i), m->place[i]);
-    }
-    head(to, "baton_prefill_tokens_total", "counter",
-         "Prompt tokens by where their rows came from.");
-    bt_buf_printf(to, "baton_prefill_tokens_total{place=\"local\"} %" PRIu64 "\n"
-                  "baton_prefill_tokens_total{place=\"remote\"} %" PRIu64 "\n"
-                  "baton_prefill_tokens_total{place=\"cache\"} %" PRIu64 "\n",
-                  m->tokens_local, m->tokens_remote, m->tokens_cached);
-    whole(to, "baton_prefill_fallbacks_total", "counter",
-          "Prompts meant for a worker that were prefilled here, wholly or in part, because none "
-          "could take them or those that had them failed.",
-          prefill ? handoff.n_fallbacks : m->fallbacks);
-    whole(to, "baton_prefill_received_bytes_total", "counter", "KV bytes received.",
-          m->bytes_received);
-    real(to, "baton_prefill_transfer_seconds_total", "counter", "Time rows were under way.",
-         m->transfer_seconds);
-    real(to, "baton_prefill_exposed_seconds_total", "counter",
-         "Part of it that computing did not hide.", m->exposed_seconds);
-    whole(to, "baton_clients_gone_total", "counter", "Clients that left before their answer's end.",
-          m->clients_gone);
-    head(to, "baton_http_requests_total", "counter", "HTTP requests by status.");
-    for (uint32_t i = 0; i < m->n_codes; i++) {
-        bt_buf_printf(to, "baton_http_requests_total{code=\"%d\"} %" PRIu64 "\n", m->codes[i].code,
-                      m->codes[i].count);
-    }
-    const bt_metric_list list = bt_serve_histograms();
-    bt_metric_put_prometheus(to, &list, &m->h, sizeof m->h, 1, NULL, NULL);
+    const bt_metric_list histograms = bt_serve_metrics_histograms();
+    const bt_metric_list counters = bt_serve_metrics_counters();
+    bt_metric_put_prometheus(to, &counters, &m->c, sizeof m->c, 1, NULL, NULL);
+    bt_metric_put_prometheus(to, &histograms, &m->h, sizeof m->h, 1, NULL, NULL);
+    one(to, "baton_prefill_fallbacks_total", BT_METRIC_COUNTER,
+        "Prompts meant for a worker and prefilled locally after all",
+        (double)(prefill ? handoff.n_fallbacks : m->fallbacks));
+    one(to, "baton_prefill_received_bytes_total", BT_METRIC_COUNTER, "KV bytes received",
+        (double)m->bytes_received);
+    write_labelled(m, to);
 }
 
-void bt_serve_metrics_write(bt_serve_metrics *m, const bt_engine *engine, const bt_prefill *prefill,
-                            bt_buf *to)
+void bt_serve_metrics_write(bt_serve_metrics *m, const bt_connections_count *connections,
+                            const bt_engine *engine, const bt_prefill *prefill, bt_buf *to)
 {
-    head(to, "baton_build_info", "gauge", "Version of this program.");
-    bt_buf_puts(to, "baton_build_info{version=\"" BATON_VERSION "\"} 1\n");
-    whole(to, "baton_ready", "gauge", "1 when the model is loaded.", engine != NULL);
+    const bt_metric_list list = bt_serve_connections_metrics();
+    bt_metric_put_head(to, "baton_build_info", BT_METRIC_GAUGE, "Version of this program");
+    bt_metric_put_sample(to, "baton_build_info", "version", BATON_VERSION, 1);
+    one(to, "baton_ready", BT_METRIC_GAUGE, "1 when the model is loaded", engine != NULL);
+    bt_metric_put_prometheus(to, &list, connections, sizeof *connections, 1, NULL, NULL);
     if (engine) {
         write_engine(engine, to);
     }

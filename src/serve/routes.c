@@ -45,8 +45,10 @@ static enum MHD_Result run_metrics(bt_exchange *x)
 {
     bt_buf out;
     bt_buf_init(&out, BT_MEM_serve, 4u << 20);
-    bt_serve_metrics_write(&x->server->metrics, x->serving ? x->serving->engine : NULL,
-                           x->serving ? x->serving->prefill : NULL, &out);
+    const bt_connections_count connections =
+            bt_serve_connections_count(&x->server->connections);
+    const bt_serving none = { 0 }, *s = x->serving ? x->serving : &none;
+    bt_serve_metrics_write(&x->server->metrics, &connections, s->engine, s->prefill, &out);
     return bt_serve_exchange_answer(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
@@ -412,7 +414,7 @@ static enum MHD_Result run_page(bt_exchange *x)
         }
     }
     bt_problem problem = { 0 };
-    bt_serve_problem_set(&problem, 404, NULL, "there is nothing at %.200s", x->path);
+    bt_serve_problem_set(&problem, 404, NULL, "no such path: %.200s", x->path);
     return bt_serve_exchange_fail(x, &problem);
 }
 
@@ -443,6 +445,20 @@ static const bt_route routes[] = {
 };
 
 static const bt_route page_route = { "/", "GET", true, true, run_page };
+
+bool bt_serve_route_takes(const bt_route *route, const char *method)
+{
+    const size_t n = strlen(method);
+    for (const char *at = route->methods; *at;) {
+        at += strspn(at, ", ");
+        const size_t size = strcspn(at, ", ");
+        if (size == n && memcmp(at, method, n) == 0) {
+            return true;
+        }
+        at += size;
+    }
+    return false;
+}
 
 const bt_route *bt_serve_routes_find(const char *path, const char **ret_rest)
 {

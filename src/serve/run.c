@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/connections.h"
 
 /* How often a waiting thread looks at the client's socket and at the stop flag. */
 enum { LOOK_MS = 100, ROUND_MS = 2 };
@@ -18,23 +19,6 @@ struct bt_run {
     bool           client_gone;
     bt_choice     *choices;
 };
-
-bool bt_serve_socket_is_gone(int fd)
-{
-    char byte;
-    if (fd < 0) {
-        return false;
-    }
-#if defined(POLLRDHUP)
-    /* Sees the end even behind bytes that nobody has read yet. */
-    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
-    if (poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) {
-        return true;
-    }
-#endif
-    const ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
 
 /* ---- submitting ---- */
 

@@ -79,7 +79,4 @@ const bt_run_options *bt_serve_run_options_of(const bt_run *r);
 /* What is known so far. */
 bt_request_stats bt_serve_choice_stats(const bt_choice *c);
 
-/* Whether the peer has closed its sending side. */
-bool bt_serve_socket_is_gone(int fd);
-
 #endif

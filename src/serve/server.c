@@ -133,10 +133,12 @@ static bt_status copy_options(bt_server *s, const bt_server_options *o, bt_error
     s->o.timeout_s = o->timeout_s ? o->timeout_s : TIMEOUT_DEFAULT_S;
     s->o.host = copy(o->host ? o->host : "127.0.0.1");
     s->o.cors_origins = copy(o->cors_origins);
+    s->o.allowed_hosts = copy(o->allowed_hosts);
     s->o.api_keys = NULL;
     s->o.api_key_file = NULL;
-    if (!s->o.host || (o->cors_origins && !s->o.cors_origins)) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the server");
+    if (!s->o.host || (o->cors_origins && !s->o.cors_origins) ||
+        (o->allowed_hosts && !s->o.allowed_hosts)) {
+        return bt_fail(err, BT_E_NOMEM, "out of memory: the server's options");
     }
     if (o->api_keys) {
         BT_TRY(bt_serve_access_keys_add_list(&s->keys, o->api_keys, err));
@@ -171,7 +173,7 @@ static bt_status start_daemon(bt_server *s, bt_error *err)
             flags, 0, NULL, NULL, bt_serve_http_access, s,
             MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL,
             MHD_OPTION_LISTEN_SOCKET, s->listener,
-            MHD_OPTION_CONNECTION_LIMIT, s->o.n_connections,
+            MHD_OPTION_CONNECTION_LIMIT, s->o.n_connections + BT_CONNECTIONS_BEYOND,
             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
             MHD_OPTION_NOTIFY_COMPLETED, bt_serve_http_completed, s,
@@ -180,10 +182,6 @@ static bt_status start_daemon(bt_server *s, bt_error *err)
     if (!s->daemon) {
         return bt_fail(err, BT_E_IO, "the HTTP library did not start: %s", strerror(errno));
     }
-    if (pthread_create(&s->watcher, NULL, bt_serve_http_watch, s) != 0) {
-        return bt_fail(err, BT_E_NOMEM, "no thread for the HTTP watcher");
-    }
-    s->watcher_runs = true;
     return BT_OK;
 }
 
@@ -191,19 +189,21 @@ bt_status bt_serve_start(const bt_server_options *o, bt_server **ret_server, bt_
 {
     bt_server *s = bt_alloc_zero(BT_MEM_serve, 1, sizeof *s);
     if (!s) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the server");
+        return bt_fail(err, BT_E_NOMEM, "out of memory: %zu bytes for the server", sizeof *s);
     }
     bt_serve_json_setup();
     /* A client that left must not end the process. */
     signal(SIGPIPE, SIG_IGN);
     s->listener = -1;
     s->started = bt_clock_unix_seconds();
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
     bt_serve_metrics_init(&s->metrics);
     bt_status status = copy_options(s, o, err);
     if (status == BT_OK) {
         status = open_listener(s, err);
+    }
+    if (status == BT_OK) {
+        status = bt_serve_connections_init(&s->connections, s->o.n_connections, s->o.timeout_s,
+                                           err);
     }
     if (status == BT_OK) {
         status = start_daemon(s, err);
@@ -227,19 +227,6 @@ void bt_serve_set_ready(bt_server *s, const bt_serving *serving)
 }
 
 /* ---- stop ---- */
-
-static void stop_watcher(bt_server *s)
-{
-    if (!s->watcher_runs) {
-        return;
-    }
-    pthread_mutex_lock(&s->lock);
-    s->watcher_stop = true;
-    pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->watcher, NULL);
-    s->watcher_runs = false;
-}
 
 static void wait_for_work(bt_server *s, uint32_t grace_ms)
 {
@@ -274,7 +261,6 @@ void bt_serve_stop(bt_server *s, uint32_t grace_ms)
     MHD_stop_daemon(s->daemon);
     s->daemon = NULL;
     s->listener = -1;
-    stop_watcher(s);
 }
 
 void bt_serve_destroy(bt_server *s)
@@ -283,15 +269,14 @@ void bt_serve_destroy(bt_server *s)
         return;
     }
     bt_serve_stop(s, 0);
-    stop_watcher(s);
+    bt_serve_connections_done(&s->connections);
     if (s->listener >= 0) {
         close(s->listener);
     }
     bt_serve_metrics_done(&s->metrics);
-    pthread_cond_destroy(&s->wake);
-    pthread_mutex_destroy(&s->lock);
     bt_serve_access_keys_done(&s->keys);
     bt_free((void *)(uintptr_t)s->o.host);
     bt_free((void *)(uintptr_t)s->o.cors_origins);
+    bt_free((void *)(uintptr_t)s->o.allowed_hosts);
     bt_free(s);
 }

@@ -5,8 +5,8 @@
  *
  * Lifetime: start, set_ready once, stop, destroy. What set_ready is given is borrowed and must stay
  *           until stop has returned; destroy the engine only after that.
- * Threads:  one per connection, n_connections at most, and one that ends connections that are too
- *           slow. start, stop and destroy: the owner's thread; set_ready: any.
+ * Threads:  one per connection, and one that closes connections that are too slow. start, stop and
+ *           destroy: the owner's thread; set_ready: any.
  * Failure:  start only (address in use, key file unreadable), with a sentence.
  */
 #ifndef BT_SERVE_SERVER_H
@@ -23,6 +23,8 @@ typedef struct {
     uint32_t    port;              /* 0: any free one */
     const char *api_keys;          /* "a,b"; NULL and no file: no key is asked for */
     const char *api_key_file;      /* one key a line, # starts a comment */
+    const char *allowed_hosts;     /* Host names that a loopback server answers to beside its own:
+                                      a comma list, or "*"; NULL: none */
     const char *cors_origins;      /* NULL: same origin and this machine; "*", or a comma list */
     uint32_t    n_connections;     /* at once; 0: 256 */
     uint32_t    timeout_s;         /* for a client to send or take something; 0: 60 */

@@ -373,7 +373,7 @@ def hedged(b):
         net.check(hung < 1000 * LOST_S, f"{hung:.0f} ms: as long as the heartbeat takes")
         worker.signal(signal.SIGCONT)
         net.wait_for("the worker to be back", lambda: server.worker()["state"] == "ready", 10)
-        net.check(server.metric("baton_prefill_outrun_total") == 2, "metric")
+        net.check(server.metric("baton_prefill_hedges_won_locally_total") == 2, "metric")
         # Lost before it is late: a fallback like any other.
         asked = Asked(server, b.prompt(), policy="hedge")
         wait_rows(server, asked.tokens)

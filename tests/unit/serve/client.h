@@ -109,20 +109,20 @@ static http_answer http_read(int fd)
     return a;
 }
 
-static http_answer http_do(uint32_t port, const char *method, const char *path, const char *headers,
-                           const char *body)
+MAYBE_UNUSED static http_answer http_do(uint32_t port, const char *method, const char *path,
+                                        const char *headers, const char *body)
 {
     const int fd = http_connect(port);
     http_request(fd, method, path, headers, body, strlen(body));
     return http_read(fd);
 }
 
-static http_answer http_post(uint32_t port, const char *path, const char *body)
+MAYBE_UNUSED static http_answer http_post(uint32_t port, const char *path, const char *body)
 {
     return http_do(port, "POST", path, "Content-Type: application/json\r\n", body);
 }
 
-static http_answer http_get(uint32_t port, const char *path)
+MAYBE_UNUSED static http_answer http_get(uint32_t port, const char *path)
 {
     return http_do(port, "GET", path, "", "");
 }
