@@ -125,9 +125,9 @@ float bt_model_rope_magnitude(const bt_model_config *c, bool sliding);
 /* ---- identity ---- */
 
 /* contents[i]: digest of the bytes of tensor i. */
-bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c,
-                            const bt_digest *contents, const float *frequencies,
-                            uint32_t n_frequencies, bt_model_identity *ret_identity, bt_error *err);
+bt_status bt_model_identify(const bt_gguf *file, const char *architecture,
+                            const bt_digest *contents, bt_model_identity *ret_identity,
+                            bt_error *err);
 
 /* ---- tapes ---- */
 

@@ -1,6 +1,7 @@
 /* What two machines compare before they share keys and values. Every digest is over bytes in one
  * fixed order, little-endian, so that it depends neither on the machine nor on how a file is split
  * or its tensors and keys are ordered. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +21,6 @@ static void put_u64(bt_digester *d, uint64_t v)
     uint8_t bytes[8];
     bt_put_le64(bytes, v);
     bt_digester_put(d, bytes, sizeof bytes);
-}
-
-static void put_f32(bt_digester *d, float v)
-{
-    put_u32(d, bt_bits_of_float(v));
 }
 
 /* Bytes with their length in front, so that no two lists of texts give the same bytes. */
@@ -70,15 +66,12 @@ static bt_status digest_weights(bt_digester *d, const bt_gguf *file, const bt_di
     return BT_OK;
 }
 
-/* ---- tokenizer ---- */
+/* ---- keys ---- */
 
-static bool is_tokenizer_key(const bt_gguf_pair *p)
+static bool begins_with(bt_gguf_string s, const char *prefix)
 {
-    static const char prefix[] = "tokenizer.", format[] = "tokenizer.chat_template";
-    const size_t n = sizeof prefix - 1, m = sizeof format - 1;
-    /* A chat format makes text, not tokens out of text: it may differ. */
-    return p->key.size >= n && memcmp(p->key.data, prefix, n) == 0 &&
-           !(p->key.size >= m && memcmp(p->key.data, format, m) == 0);
+    const size_t n = strlen(prefix);
+    return s.size >= n && memcmp(s.data, prefix, n) == 0;
 }
 
 static int by_key(const void *a, const void *b)
@@ -117,7 +110,10 @@ static void put_pair(bt_digester *d, const bt_gguf_pair *p)
     }
 }
 
-static bt_status digest_tokenizer(bt_digester *d, const bt_gguf *file, bt_digest *ret)
+/* All keys that begin with `prefix`, known to this build or not: a list of those that matter could
+ * forget one. Keys that begin with `except` stand aside. */
+static bt_status put_pairs(bt_digester *d, const bt_gguf *file, const char *prefix,
+                           const char *except)
 {
     uint32_t n = 0;
     const bt_gguf_pair **list = bt_alloc_zero(BT_MEM_model, bt_gguf_pair_count(file) + 1,
@@ -126,71 +122,47 @@ static bt_status digest_tokenizer(bt_digester *d, const bt_gguf *file, bt_digest
         return BT_E_NOMEM;
     }
     for (uint32_t i = 0; i < bt_gguf_pair_count(file); i++) {
-        if (is_tokenizer_key(bt_gguf_pair_at(file, i))) {
-            list[n++] = bt_gguf_pair_at(file, i);
+        const bt_gguf_pair *p = bt_gguf_pair_at(file, i);
+        if (begins_with(p->key, prefix) && !(except && begins_with(p->key, except))) {
+            list[n++] = p;
         }
     }
     qsort(list, n, sizeof *list, by_key);
-    bt_digester_reset(d);
     for (uint32_t i = 0; i < n; i++) {
         put_pair(d, list[i]);
     }
-    *ret = bt_digester_value(d);
     bt_free(list);
     return BT_OK;
 }
 
-/* ---- geometry ---- */
-
-/* The angles stand for base, factors and scaling: only what comes out of them matters. */
-static bt_digest digest_geometry(bt_digester *d, const bt_model_config *c, const float *frequencies,
-                                 uint32_t n_frequencies)
+static bt_status digest_tokenizer(bt_digester *d, const bt_gguf *file, bt_digest *ret)
 {
     bt_digester_reset(d);
-    put_bytes(d, c->architecture, strlen(c->architecture));
-    put_u32(d, c->n_layers);
-    put_u32(d, c->n_embd);
-    put_u32(d, c->n_vocab);
-    put_u32(d, c->head_dim_k);
-    put_u32(d, c->head_dim_v);
-    for (uint32_t i = 0; i < c->n_layers; i++) {
-        put_u32(d, c->n_heads[i]);
-        put_u32(d, c->n_kv_heads[i]);
-        put_u32(d, c->n_ff[i]);
-        put_u32(d, c->slides[i]);
-    }
-    if (c->gated_attention) {
-        put_u32(d, c->n_delta_k);
-        put_u32(d, c->n_delta_v);
-        put_u32(d, c->delta_dim);
-        put_u32(d, c->n_taps);
-        put_u32(d, c->delta_tiled);
-        for (uint32_t i = 0; i < c->n_layers; i++) {
-            put_u32(d, c->recurrent[i]);
-        }
-    }
-    if (c->n_experts > 0) {
-        put_u32(d, c->n_experts);
-        put_u32(d, c->n_experts_used);
-        put_u32(d, c->n_ff_expert);
-    }
-    put_f32(d, c->rms_eps);
-    put_f32(d, c->attention_scale);
-    put_f32(d, c->logit_softcap);
-    put_u32(d, c->window);
-    put_u32(d, c->n_rot);
-    put_u32(d, (uint32_t)c->rope_style);
-    put_f32(d, bt_model_rope_magnitude(c, false));
-    put_f32(d, bt_model_rope_magnitude(c, true));
-    for (uint32_t i = 0; i < n_frequencies; i++) {
-        put_f32(d, frequencies[i]);
-    }
-    return bt_digester_value(d);
+    /* A chat format makes text, not tokens out of text: it may differ. */
+    BT_TRY(put_pairs(d, file, "tokenizer.", "tokenizer.chat_template"));
+    *ret = bt_digester_value(d);
+    return BT_OK;
 }
 
-bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c,
-                            const bt_digest *contents, const float *frequencies,
-                            uint32_t n_frequencies, bt_model_identity *ret_identity, bt_error *err)
+/* Goes up when a build computes other keys and values from the same file. */
+enum { MEANING = 2 };
+
+static bt_status digest_geometry(bt_digester *d, const bt_gguf *file, const char *architecture,
+                                 bt_digest *ret)
+{
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", architecture);
+    bt_digester_reset(d);
+    put_u32(d, MEANING);
+    put_bytes(d, architecture, strlen(architecture));
+    BT_TRY(put_pairs(d, file, prefix, NULL));
+    *ret = bt_digester_value(d);
+    return BT_OK;
+}
+
+bt_status bt_model_identify(const bt_gguf *file, const char *architecture,
+                            const bt_digest *contents, bt_model_identity *ret_identity,
+                            bt_error *err)
 {
     bt_digester *d = NULL;
     bt_model_identity made;
@@ -202,9 +174,11 @@ bt_status bt_model_identify(const bt_gguf *file, const bt_model_config *c,
         status = digest_tokenizer(d, file, &made.tokenizer);
     }
     if (status == BT_OK) {
-        made.geometry = digest_geometry(d, c, frequencies, n_frequencies);
+        status = digest_geometry(d, file, architecture, &made.geometry);
+    }
+    if (status == BT_OK) {
         *ret_identity = made;
     }
     bt_digester_destroy(d);
-    return status == BT_OK ? BT_OK : bt_fail(err, status, "no memory for the identity of a model");
+    return status == BT_OK ? BT_OK : bt_fail(err, status, "out of memory for a model's identity");
 }

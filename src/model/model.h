@@ -56,8 +56,8 @@ typedef struct {
 /* What must be equal on two machines that share KV rows; each compared and named alone. */
 typedef struct {
     bt_digest weights;                /* names, types, shapes and contents of all tensors */
-    bt_digest tokenizer;
-    bt_digest geometry;               /* architecture, layers, heads, rope, window, scales */
+    bt_digest tokenizer;              /* all keys tokenizer.*, but for the chat template */
+    bt_digest geometry;               /* the architecture and all of its keys */
 } bt_model_identity;
 
 /* Reads the configuration only; needs no device and no tensor data (inspect, tests). */

@@ -370,8 +370,7 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
     }
     refuse_unknown(&l, &m->config);
     if (l.status == BT_OK) {
-        l.status = bt_model_identify(file, &m->config, l.contents, angles, 2 * n_half, &m->identity,
-                                     err);
+        l.status = bt_model_identify(file, m->config.architecture, l.contents, &m->identity, err);
     }
     bt_free(angles);
     bt_free(l.contents);

@@ -24,7 +24,7 @@ enum { BT_WIRE_VERSION_MAJOR = 1, BT_WIRE_VERSION_MINOR = 1 };
  * order; a difference is told by the field's name and both values (wire/identity.h). */
 #define BT_WIRE_IDENTITY_FIELDS(F)                                                                 \
     F(u32,    kv_format,    "version of the canonical layout of rows")                             \
-    F(digest, geometry,     "digest of architecture, shapes and rope parameters")                  \
+    F(digest, geometry,     "digest of the architecture and all of its metadata keys")             \
     F(digest, tokenizer,    "digest of vocabulary, merges and special tokens")                     \
     F(digest, weights,      "digest of the tensor data")                                           \
     F(digest, draft,        "digest of the draft configuration; zero: none")                       \

@@ -10,7 +10,7 @@ static bt_status read_config(const char *arch, const char *without, add_keys *mo
                              bt_model_config *ret_config, bt_error *err)
 {
     const tiny_options o = { .arch = arch, .type = BT_TYPE_F16, .type_v = BT_TYPE_F16,
-                             .without_key = without, .more_keys = more };
+                             .without_key = without, .more_keys = more, .blank = true };
     size_t size;
     bt_gguf *file = NULL;
     uint8_t *bytes = tiny_make(&o, &size);

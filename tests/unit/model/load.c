@@ -163,88 +163,6 @@ static void divisors_of_zero_are_refused(void **state)
     expect_refused(&o, BT_E_BADFILE, "value 2 of tensor 'rope_freqs.weight' is 0");
 }
 
-/* ---- identity ---- */
-
-static bt_model_identity identity(const tiny_options *o)
-{
-    tiny_model m;
-    bt_error err;
-    if (tiny_open(&m, o, tiny_device(bt_cpu_isa_detect(), 1), &err) != BT_OK) {
-        fail_msg("%s", err.text);
-    }
-    const bt_model_identity id = *bt_model_identity_of(m.model);
-    tiny_close(&m);
-    return id;
-}
-
-static void two_tokens(bt_gguf_writer *w)
-{
-    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
-    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 1);
-}
-
-static void two_tokens_and_a_format(bt_gguf_writer *w)
-{
-    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 1);
-    bt_gguf_writer_put_string(w, "tokenizer.chat_template", "{{ messages }}");
-    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
-}
-
-static void other_tokens(bt_gguf_writer *w)
-{
-    bt_gguf_writer_put_string(w, "tokenizer.ggml.model", "gpt2");
-    bt_gguf_writer_put_integer(w, "tokenizer.ggml.bos_token_id", BT_GGUF_U32, 2);
-}
-
-static void longer_base(bt_gguf_writer *w)
-{
-    two_tokens(w);
-    bt_gguf_writer_put_real(w, "llama.rope.freq_base", BT_GGUF_F32, 2e5);
-}
-
-/* Says nothing new: the value is the one that is meant when the key is missing. */
-static void said_default(bt_gguf_writer *w)
-{
-    two_tokens(w);
-    bt_gguf_writer_put_string(w, "llama.rope.scaling.type", "linear");
-    bt_gguf_writer_put_real(w, "llama.rope.scaling.factor", BT_GGUF_F32, 1.0);
-}
-
-static void expect_identity(const tiny_options *o, const bt_model_identity *a, bool weights,
-                            bool tokenizer, bool geometry)
-{
-    const bt_model_identity b = identity(o);
-    assert_int_equal(bt_digest_equal(&a->weights, &b.weights), weights);
-    assert_int_equal(bt_digest_equal(&a->tokenizer, &b.tokenizer), tokenizer);
-    assert_int_equal(bt_digest_equal(&a->geometry, &b.geometry), geometry);
-}
-
-static void identity_names_what_differs(void **state)
-{
-    tiny_options o = { .arch = "llama", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_Q8_0,
-                       .more_keys = two_tokens };
-    (void)state;
-    const bt_model_identity a = identity(&o);
-    expect_identity(&o, &a, true, true, true);
-    o.backwards = true;
-    expect_identity(&o, &a, true, true, true);
-    o.more_keys = two_tokens_and_a_format;
-    expect_identity(&o, &a, true, true, true);
-    o.more_keys = other_tokens;
-    expect_identity(&o, &a, true, false, true);
-    o.more_keys = said_default;
-    expect_identity(&o, &a, true, true, true);
-    o.without_key = "llama.rope.freq_base";
-    o.more_keys = longer_base;
-    expect_identity(&o, &a, true, true, false);
-    o = (tiny_options){ .arch = "llama", .type = BT_TYPE_Q8_0, .type_v = BT_TYPE_F16,
-                        .more_keys = two_tokens };
-    expect_identity(&o, &a, false, true, true);
-    o.type_v = BT_TYPE_Q8_0;
-    o.tied = true;
-    expect_identity(&o, &a, false, true, true);
-}
-
 /* ---- memory ---- */
 
 static void no_memory_leaves_nothing_behind(void **state)
@@ -284,7 +202,6 @@ int main(void)
         cmocka_unit_test(wrong_tensors_are_named),
         cmocka_unit_test(wrong_tensors_of_hybrids_are_named),
         cmocka_unit_test(divisors_of_zero_are_refused),
-        cmocka_unit_test(identity_names_what_differs),
         cmocka_unit_test(no_memory_leaves_nothing_behind),
     };
     return cmocka_run_group_tests_name("model/load", tests, NULL, NULL);
