@@ -32,6 +32,7 @@
 #define BT_HTTP_BODY_BYTES_MAX    (64u << 20)
 #define BT_HTTP_BODIES_BYTES_MAX  (256u << 20)   /* of all requests being received together */
 #define BT_JSON_DEPTH_MAX         128u           /* jansson's own ceiling is 2,048 */
+#define BT_JSON_BYTES_MAX         (256u << 20)   /* parsed values of all requests together */
 #define BT_JSON_VALUES_MAX        (1u << 21)     /* a prompt of 1M token ids; about 200 MB parsed */
 #define BT_PROMPTS_MAX            64u            /* prompts in one completion request */
 #define BT_MESSAGES_MAX           16384u

@@ -1,5 +1,10 @@
 #include "base/memory.h"
 
+#ifdef __APPLE__
+#include <malloc/malloc.h>
+#else
+#include <malloc.h>
+#endif
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +67,22 @@ char *bt_strdup(bt_memory_tag tag, const char *text)
 void bt_free(void *p)
 {
     free(p);
+}
+
+size_t bt_memory_size(const void *p)
+{
+#ifdef __APPLE__
+    return p ? malloc_size(p) : 0;
+#else
+    return malloc_usable_size((void *)(uintptr_t)p);
+#endif
+}
+
+void bt_memory_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 void *bt_alloc_aligned(bt_memory_tag tag, size_t alignment, size_t size)

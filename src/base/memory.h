@@ -36,6 +36,11 @@ void  bt_free(void *p);                                             /* NULL is f
 void *bt_alloc_aligned(bt_memory_tag tag, size_t alignment, size_t size);
 void  bt_free_aligned(void *p);
 
+/* What a block takes, at least what was asked for; NULL: 0. */
+size_t bt_memory_size(const void *p);
+/* Gives what the allocator keeps of freed blocks back to the system, where it can. */
+void bt_memory_trim(void);
+
 /* false, and nothing written, when the result does not fit. */
 bool bt_size_mul(size_t a, size_t b, size_t *ret_product);
 bool bt_size_add(size_t a, size_t b, size_t *ret_sum);

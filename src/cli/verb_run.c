@@ -21,7 +21,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "cli/run_private.h"
-#include "serve/shape.h"
+#include "serve/parts.h"
 
 enum {
     CONNECT_MS = 3000,                 /* for a worker to be ready before the first prompt */
@@ -209,12 +209,12 @@ static bool print_json(const bt_run_answer *a)
     }
     bt_json_close(&w, ']');
     bt_json_text(&w, "text", bt_buf_text(&a->text), a->text.size);
-    bt_json_string(&w, "finish_reason", bt_serve_shape_finish(a->finish));
+    bt_json_string(&w, "finish_reason", bt_serve_parts_finish(a->finish));
     bt_json_string(&w, "stopped_by", stopped_by(a->finish));
     bt_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
     bt_json_natural(&w, "seed", a->seed);
-    bt_serve_shape_timings(&w, "timings", &a->stats);
-    bt_serve_shape_prefill(&w, "prefill", &a->stats.prefill);
+    bt_serve_parts_timings(&w, "timings", &a->stats);
+    bt_serve_parts_prefill(&w, "prefill", &a->stats.prefill);
     bt_json_close(&w, '}');
     const bool ok = bt_buf_status(&text) == BT_OK;
     if (ok) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/api.h"
+
 void bt_serve_body_init(bt_body *b)
 {
     *b = (bt_body){ .n = 1, .add_generation_prompt = true };
@@ -13,7 +15,7 @@ void bt_serve_body_init(bt_body *b)
 
 void bt_serve_body_done(bt_body *b)
 {
-    json_decref(b->root);
+    bt_serve_json_release(b->root);
     bt_free(b->bias);
     bt_free(b->messages);
     bt_free(b->joined_at);
@@ -191,31 +193,17 @@ static void read_length(bt_body *b, const bt_fields *f)
     }
 }
 
-static void read_logprobs(bt_body *b, const bt_fields *f)
+void bt_serve_body_want_logprobs(bt_body *b, uint32_t n_top)
+{
+    b->want_logprobs = true;
+    b->n_logprobs = n_top > b->n_logprobs ? n_top : b->n_logprobs;
+}
+
+static void read_probabilities(bt_body *b, const bt_fields *f)
 {
     int64_t n = 0;
-    if (b->shape == BT_SHAPE_CHAT) {
-        bt_serve_fields_bool(f, "logprobs", &b->want_logprobs);
-        if (bt_serve_fields_integer(f, "top_logprobs", 0, BT_TOP_LOGPROBS_MAX, &n) && n > 0 &&
-            !b->want_logprobs) {
-            bt_serve_problem_set(f->problem, 400, "top_logprobs",
-                                 "Field 'top_logprobs' needs 'logprobs' to be true");
-        }
-    } else if (b->shape == BT_SHAPE_TEXT) {
-        b->want_logprobs = bt_serve_fields_integer(f, "logprobs", 0, BT_TOP_LOGPROBS_MAX, &n);
-    }
-    int64_t n_probs = 0;
-    if (bt_serve_fields_integer(f, "n_probs", 0, BT_TOP_LOGPROBS_MAX, &n_probs) && n_probs > 0) {
-        b->want_logprobs = true;
-        n = n_probs > n ? n_probs : n;
-    }
-    b->n_logprobs = (uint32_t)n;
-    bool post_sampling = false;
-    if (bt_serve_fields_bool(f, "post_sampling_probs", &post_sampling) && post_sampling &&
-        b->want_logprobs) {
-        bt_serve_problem_set(f->problem, 400, "post_sampling_probs",
-                             "Field 'post_sampling_probs' is not "
-                             "supported: probabilities are those of the model, before sampling");
+    if (bt_serve_fields_integer(f, "n_probs", 0, BT_TOP_LOGPROBS_MAX, &n) && n > 0) {
+        bt_serve_body_want_logprobs(b, (uint32_t)n);
     }
 }
 
@@ -249,50 +237,6 @@ static void read_answer(bt_body *b, const bt_fields *f)
     bt_serve_fields_bool(f, "echo", &b->echo);
     bt_serve_fields_bool(f, "ignore_eos", &b->ignore_eog);
     read_int32(f, "sse_ping_interval", -1, 3600, &b->ping_interval_s);
-}
-
-/* ---- what is not there ---- */
-
-/* Each of these changes the answer, so asking for it must not pass unnoticed. */
-static void refuse_missing_features(const bt_body *b, const bt_fields *f)
-{
-    static const struct { const char *name, *what; } missing[] = {
-        { "tools", "tools are" },        { "functions", "functions are" },
-        { "grammar", "grammars are" },   { "json_schema", "JSON schemas are" },
-        { "lora", "LoRA adapters are" }, { "suffix", "filling in the middle is" },
-        { "audio", "audio is" },         { "image_data", "images are" },
-        { "guided_json", "guided decoding is" },
-    };
-    for (size_t i = 0; i < BT_LEN(missing); i++) {
-        if (bt_serve_fields_asks(f, missing[i].name)) {
-            bt_serve_problem_set(f->problem, 400, missing[i].name,
-                                 "Field '%s': %s not supported yet", missing[i].name,
-                                 missing[i].what);
-        }
-    }
-    const bt_fields format = { .object = bt_serve_fields_object(f, "response_format"),
-                               .prefix = "response_format", .problem = f->problem };
-    const char *type = "text";
-    size_t size = 4;
-    bt_serve_fields_text(&format, "type", &type, &size);
-    if (size != 4 || memcmp(type, "text", 4) != 0) {
-        bt_serve_problem_set(f->problem, 400, "response_format",
-                             "Field 'response_format': only 'text' is "
-                             "supported yet, not '%.40s'",
-                             type);
-    }
-    bt_serve_fields_object(f, "chat_template_kwargs");
-    int64_t best_of = 1;
-    if (b->shape == BT_SHAPE_TEXT && bt_serve_fields_integer(f, "best_of", 1, 1 << 20, &best_of) &&
-        best_of > (int64_t)b->n) {
-        bt_serve_problem_set(f->problem, 400, "best_of",
-                             "Field 'best_of': more than 'n' is not supported");
-    }
-    if (b->shape == BT_SHAPE_TEXT && b->echo && b->want_logprobs) {
-        bt_serve_problem_set(f->problem, 400, "echo",
-                             "Field 'echo' with 'logprobs' is not supported: the "
-                             "prompt's own probabilities are not computed");
-    }
 }
 
 /* ---- prompts ---- */
@@ -334,9 +278,9 @@ static bool is_list_of_prompts(const json_t *value)
     return json_array_size(value) > 0;
 }
 
-static void add_prompt(bt_body *b, const bt_fields *f, const json_t *value)
+static void add_prompt(bt_body *b, const bt_fields *f, const json_t *value, bool objects)
 {
-    if (b->shape == BT_SHAPE_NATIVE && json_is_object(value)) {
+    if (objects && json_is_object(value)) {
         if (json_object_get(value, "multimodal_data")) {
             bt_serve_problem_set(f->problem, 400, "prompt",
                                  "Field 'prompt.multimodal_data' is not supported");
@@ -351,26 +295,27 @@ static void add_prompt(bt_body *b, const bt_fields *f, const json_t *value)
     }
 }
 
-static void read_prompts(bt_body *b, const bt_fields *f)
+bool bt_serve_body_read_prompts(bt_body *b, const bt_fields *f, bool objects)
 {
     const json_t *prompt = bt_serve_fields_find(f, "prompt");
     if (!prompt) {
         bt_serve_problem_set(f->problem, 400, "prompt", "Field 'prompt' is missing");
-        return;
+        return false;
     }
     b->prompts_are_list = json_is_array(prompt) && is_list_of_prompts(prompt);
     if (!b->prompts_are_list) {
-        add_prompt(b, f, prompt);
-        return;
+        add_prompt(b, f, prompt, objects);
+        return !bt_serve_problem_is(f->problem);
     }
     if (json_array_size(prompt) > BT_PROMPTS_MAX) {
         bt_serve_problem_set(f->problem, 400, "prompt", "Field 'prompt': %zu prompts, at most %u",
                              json_array_size(prompt), BT_PROMPTS_MAX);
-        return;
+        return false;
     }
     for (size_t i = 0; i < json_array_size(prompt) && !bt_serve_problem_is(f->problem); i++) {
-        add_prompt(b, f, json_array_get(prompt, i));
+        add_prompt(b, f, json_array_get(prompt, i), objects);
     }
+    return !bt_serve_problem_is(f->problem);
 }
 
 /* ---- the whole ---- */
@@ -390,10 +335,10 @@ static void read_choices(bt_body *b, const bt_fields *f, uint32_t n_parallel)
     b->n = (uint32_t)n;
 }
 
-bool bt_serve_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
+bool bt_serve_body_parse(bt_body *b, const bt_api *api, const char *bytes, size_t size,
                          const bt_body_defaults *defaults, bt_problem *problem)
 {
-    b->shape = shape;
+    b->api = api;
     b->sampling = defaults->sampling;
     b->sampling.bias = NULL;
     b->sampling.n_bias = 0;
@@ -414,13 +359,9 @@ bool bt_serve_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t s
     read_length(b, &f);
     read_choices(b, &f, defaults->n_parallel);
     read_answer(b, &f);
-    read_logprobs(b, &f);
+    read_probabilities(b, &f);
     read_prefill(b, &f);
-    refuse_missing_features(b, &f);
-    if (shape == BT_SHAPE_CHAT) {
-        bt_serve_body_read_messages(b, &f);
-    } else {
-        read_prompts(b, &f);
-    }
+    api->parse(b, &f);
+    bt_serve_body_read_others(b, &f);
     return !bt_serve_problem_is(problem);
 }

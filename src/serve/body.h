@@ -1,9 +1,8 @@
 /* serve/body.h - the body of a completion request, from bytes to a struct.
  *
- * Pure functions: no engine, no tokenizer, no clock. What can be said to be wrong without them is
- * said here, naming the field; fields that are unknown or that change nothing (user, metadata,
- * exotic samplers) are ignored; features that would change the answer and are not there (tools,
- * grammars, JSON schemas) are refused, never ignored.
+ * Pure functions: no engine, no tokenizer, no clock. What can be found wrong without them is a
+ * problem that names the field. A field that would change the answer and is not supported is
+ * refused (body_others.c); fields that change nothing, or that nobody knows, are ignored.
  *
  * Lifetime: init, parse, done; texts point into the parsed JSON, which the body owns.
  * Threads:  owned by one.
@@ -16,11 +15,7 @@
 #include "serve/fields.h"
 #include "text/chat.h"
 
-typedef enum {
-    BT_SHAPE_CHAT,         /* /v1/chat/completions */
-    BT_SHAPE_TEXT,         /* /v1/completions */
-    BT_SHAPE_NATIVE        /* /completion */
-} bt_shape;
+typedef struct bt_api bt_api;          /* serve/api.h */
 
 /* A bias for one token id, or (text != NULL) for every token of a text. */
 typedef struct {
@@ -40,7 +35,7 @@ typedef struct {
 } bt_body_defaults;
 
 typedef struct {
-    bt_shape shape;
+    const bt_api *api;
     json_t  *root;
 
     bt_sampler_options sampling;
@@ -60,7 +55,7 @@ typedef struct {
     bt_prefill_where  where;
     bt_prefill_policy policy;
 
-    /* BT_SHAPE_CHAT */
+    /* chats */
     bt_chat_message *messages;
     size_t   n_messages;
     bool     continue_final;           /* the last assistant message is to be continued */
@@ -68,7 +63,7 @@ typedef struct {
     bt_buf   joined;                   /* contents that came in several parts */
     size_t  *joined_at;                /* [n_messages], SIZE_MAX: not joined */
 
-    /* BT_SHAPE_TEXT, BT_SHAPE_NATIVE: each a string, or an array of ids and strings */
+    /* all others: each a string, or an array of ids and strings */
     const json_t *prompts[BT_PROMPTS_MAX];
     uint32_t n_prompts;
     bool     prompts_are_list;         /* answered by an array (native) */
@@ -77,9 +72,13 @@ typedef struct {
 void bt_serve_body_init(bt_body *b);
 void bt_serve_body_done(bt_body *b);
 /* false: `problem` says what is wrong. */
-bool bt_serve_body_parse(bt_body *b, bt_shape shape, const char *bytes, size_t size,
+bool bt_serve_body_parse(bt_body *b, const bt_api *api, const char *bytes, size_t size,
                          const bt_body_defaults *defaults, bt_problem *problem);
-/* The messages alone, from a parsed object (/apply-template). */
+/* Parts that an API's own parse() calls. */
+void bt_serve_body_want_logprobs(bt_body *b, uint32_t n_top);
+bool bt_serve_body_read_prompts(bt_body *b, const bt_fields *f, bool objects); /* {prompt_string} */
+void bt_serve_body_read_others(bt_body *b, const bt_fields *f);
+/* Also alone, from a parsed object (/apply-template). */
 bool bt_serve_body_read_messages(bt_body *b, const bt_fields *f);
 /* One prompt: a string, or an array of ids and strings. A problem when it is anything else. */
 bool bt_serve_body_prompt_check(const bt_fields *f, const char *name, const json_t *value);

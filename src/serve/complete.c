@@ -9,13 +9,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/api.h"
 #include "serve/http.h"
-#include "serve/run.h"
-#include "serve/shape.h"
 
 enum { HOLD_MS = 2000, WAIT_MS = 1000, BLOCK_BYTES = 16384 };
 
 typedef struct {
+    const bt_api  *api;
     bt_server     *server;
     bt_connection *connection;
     bt_body        body;
@@ -71,20 +71,21 @@ static bt_body_defaults defaults_of(const bt_exchange *x)
     };
 }
 
-static completion *open_completion(bt_exchange *x, bt_shape shape, bt_problem *problem)
+static completion *open_completion(bt_exchange *x, const bt_api *api, bt_problem *problem)
 {
     completion *c = bt_alloc_zero(BT_MEM_serve, 1, sizeof *c);
     if (!c) {
         bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
         return NULL;
     }
+    c->api = api;
     c->server = x->server;
     c->connection = x->connection;
     bt_serve_body_init(&c->body);
     bt_serve_prompts_init(&c->prompts);
     bt_buf_init(&c->out, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
     const bt_body_defaults defaults = defaults_of(x);
-    if (bt_serve_body_parse(&c->body, shape, bt_buf_text(&x->body), x->body.size, &defaults,
+    if (bt_serve_body_parse(&c->body, api, bt_buf_text(&x->body), x->body.size, &defaults,
                             problem) &&
         bt_serve_prompts_make(&c->prompts, &c->body, x->serving, problem)) {
         const bt_run_options options = {
@@ -145,108 +146,50 @@ static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
     bt_json_writer w;
     bt_buf_init(&out, BT_MEM_serve, 2 * (size_t)BT_RENDERED_BYTES_MAX);
     bt_json_writer_init(&w, &out);
-    bt_serve_shape_whole(&c->head, c->run, &w);
+    c->api->whole(&c->head, c->run, &w);
     return bt_serve_exchange_answer(x, 200, "application/json; charset=utf-8", &out);
 }
 
 /* ---- events ---- */
 
-static bt_json_writer begin_event(completion *c)
-{
-    bt_json_writer w;
-    bt_buf_puts(&c->out, "data: ");
-    bt_json_writer_init(&w, &c->out);
-    return w;
-}
-
-static void end_event(completion *c)
-{
-    bt_buf_puts(&c->out, "\n\n");
-    c->wrote_ms = bt_clock_ms();
-}
-
-/* The first piece of a choice: the role, or the echoed prompt. */
 static void put_begin(completion *c, uint32_t index)
 {
     const uint8_t bit = (uint8_t)(1u << (index % 8));
-    if ((c->begun[index / 8] & bit) || !bt_serve_shape_has_begin(&c->head)) {
-        return;
-    }
-    c->begun[index / 8] |= bit;
-    bt_json_writer w = begin_event(c);
-    bt_serve_shape_begin(&c->head, index, &w);
-    end_event(c);
-}
-
-static void put_failure(completion *c, const bt_problem *problem)
-{
-    bt_json_writer w = begin_event(c);
-    bt_serve_problem_write(problem, &w);
-    end_event(c);
-    c->done = true;
-}
-
-static void put_last(completion *c)
-{
-    if (c->head.shape != BT_SHAPE_NATIVE) {
-        if (c->body.include_usage) {
-            bt_json_writer w = begin_event(c);
-            bt_serve_shape_usage(&c->head, c->run, &w);
-            end_event(c);
-        }
-        bt_buf_puts(&c->out, "data: [DONE]");
-        end_event(c);
-    }
-    c->done = true;
-}
-
-static void put_token(completion *c, const bt_choice *choice, const bt_event *event)
-{
-    put_begin(c, choice->index);
-    if (bt_serve_shape_has_token(&c->head, event)) {
-        bt_json_writer w = begin_event(c);
-        bt_serve_shape_token(&c->head, choice, event, &w);
-        end_event(c);
+    if (!(c->begun[index / 8] & bit)) {
+        c->begun[index / 8] |= bit;
+        c->api->begin(&c->head, index, &c->out);
     }
 }
 
 static void put_end(completion *c, const bt_choice *choice, const bt_event *event)
 {
     const bool last = bt_serve_run_ended(c->run);
-    put_begin(c, choice->index);
-    if (event->text_size > 0 && c->head.shape != BT_SHAPE_NATIVE) {
-        bt_json_writer w = begin_event(c);
-        bt_serve_shape_token(&c->head, choice, event, &w);
-        end_event(c);
-    }
-    bt_json_writer w = begin_event(c);
-    bt_serve_shape_end(&c->head, c->run, choice, event, last, &w);
-    end_event(c);
+    c->api->end(&c->head, c->run, choice, event, last, &c->out);
     if (last) {
-        put_last(c);
+        c->api->finish(&c->head, c->run, &c->out);
+        c->done = true;
     }
-}
-
-static void put_progress(completion *c, const bt_choice *choice, const bt_event *event)
-{
-    put_begin(c, choice->index);
-    bt_json_writer w = begin_event(c);
-    bt_serve_shape_progress(&c->head, choice, event, &w);
-    end_event(c);
 }
 
 /* false: the run has failed and *problem says why; nothing was written for this event. */
 static bool put(completion *c, const bt_choice *choice, const bt_event *event, bt_problem *problem)
 {
+    if (event->kind == BT_EVENT_END && find_problem(c, problem)) {
+        return false;
+    }
+    const size_t before = c->out.size;
     if (event->kind == BT_EVENT_TOKEN) {
-        put_token(c, choice, event);
+        put_begin(c, choice->index);
+        c->api->token(&c->head, choice, event, &c->out);
     } else if (event->kind == BT_EVENT_END) {
-        if (find_problem(c, problem)) {
-            return false;
-        }
+        put_begin(c, choice->index);
         put_end(c, choice, event);
     } else if (c->body.return_progress) {
-        put_progress(c, choice, event);
+        put_begin(c, choice->index);
+        c->api->progress(&c->head, choice, event, &c->out);
+    }
+    if (c->out.size > before) {
+        c->wrote_ms = bt_clock_ms();
     }
     return true;
 }
@@ -275,8 +218,8 @@ static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
 
 static void put_ping(completion *c)
 {
-    bt_buf_puts(&c->out, ":");
-    end_event(c);
+    bt_buf_puts(&c->out, ":\n\n");
+    c->wrote_ms = bt_clock_ms();
 }
 
 /* Fills `out` with at least one event or a ping. */
@@ -292,7 +235,8 @@ static void fill(completion *c)
             put_ping(c);
         } else if (!advance(c, left < WAIT_MS ? (uint32_t)left + 1 : WAIT_MS, &problem) &&
                    !c->broken) {
-            put_failure(c, &problem);
+            c->api->problem(&problem, &c->out);
+            c->done = true;
         }
     }
 }
@@ -358,10 +302,10 @@ static enum MHD_Result answer_stream(bt_exchange *x, completion *c)
     return bt_serve_exchange_stream(x, response);
 }
 
-enum MHD_Result bt_serve_complete_run(bt_exchange *x, bt_shape shape)
+enum MHD_Result bt_serve_complete_run(bt_exchange *x, const bt_api *api)
 {
     bt_problem problem = { 0 };
-    completion *c = open_completion(x, shape, &problem);
+    completion *c = open_completion(x, api, &problem);
     if (!c) {
         return bt_serve_exchange_fail(x, &problem);
     }

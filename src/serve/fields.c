@@ -2,26 +2,65 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/limits.h"
 #include "base/memory.h"
 
+enum { TRIM_BYTES = 16 << 20 };
+
+/* ---- memory of parsed values ---- */
+
+/* Of all requests together; signed, as a value may have been made before json_setup. */
+static atomic_llong held_bytes;
+
 /* Without memory the parser reports whatever it was looking at, so the truth is noted here. */
-static _Thread_local bool memory_failed;
+static _Thread_local enum { WELL, NO_MEMORY, TOO_MUCH } trouble;
 
 static void *take_memory(size_t size)
 {
-    void *p = bt_alloc(BT_MEM_serve, size);
-    memory_failed = memory_failed || !p;
+    void *p = NULL;
+    if (atomic_load(&held_bytes) + (long long)size > BT_JSON_BYTES_MAX) {
+        trouble = TOO_MUCH;
+        return NULL;
+    }
+    p = bt_alloc(BT_MEM_serve, size);
+    if (!p) {
+        trouble = NO_MEMORY;
+        return NULL;
+    }
+    atomic_fetch_add(&held_bytes, (long long)bt_memory_size(p));
     return p;
+}
+
+static void give_memory(void *p)
+{
+    atomic_fetch_sub(&held_bytes, (long long)bt_memory_size(p));
+    bt_free(p);
 }
 
 void bt_serve_json_setup(void)
 {
-    json_set_alloc_funcs(take_memory, bt_free);
+    json_set_alloc_funcs(take_memory, give_memory);
     json_object_seed(0);
+}
+
+uint64_t bt_serve_json_bytes(void)
+{
+    const long long bytes = atomic_load(&held_bytes);
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+void bt_serve_json_release(json_t *root)
+{
+    const uint64_t before = bt_serve_json_bytes();
+    json_decref(root);
+    /* Millions of small blocks stay with the allocator until it is asked. */
+    if (before - bt_serve_json_bytes() >= TRIM_BYTES && before > bt_serve_json_bytes()) {
+        bt_memory_trim();
+    }
 }
 
 /* ---- text to values ---- */
@@ -65,8 +104,40 @@ static bool shape_is_sane(const char *bytes, size_t size, bt_problem *problem)
     return true;
 }
 
+/* Whole numbers from 2^63 up are read as the nearest real number, so that one in a field that
+ * nobody reads does no harm; a field that needs a whole number names itself. */
+static json_t *load(const char *bytes, size_t size, json_error_t *error)
+{
+    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    json_t *root = json_loadb(bytes, size, flags, error);
+    if (!root && trouble == WELL && json_error_code(error) == json_error_numeric_overflow) {
+        root = json_loadb(bytes, size, flags | JSON_DECODE_INT_AS_REAL, error);
+    }
+    return root;
+}
+
+static void set_trouble(const json_error_t *error, bt_problem *problem)
+{
+    if (trouble == NO_MEMORY) {
+        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
+    } else if (trouble == TOO_MUCH) {
+        bt_serve_problem_set(problem, 429, NULL, "the JSON of all requests together takes more "
+                             "than %u MiB; try again", BT_JSON_BYTES_MAX >> 20);
+        problem->retry_after_s = 1;
+    } else {
+        bt_serve_problem_set(problem, 400, NULL,
+                             "the body is not valid JSON: %s (line %d, column %d)", error->text,
+                             error->line, error->column);
+    }
+}
+
 json_t *bt_serve_json_parse_object(const char *bytes, size_t size, bt_problem *problem)
 {
+    static const char mark[] = { (char)0xEF, (char)0xBB, (char)0xBF };
+    if (size >= sizeof mark && memcmp(bytes, mark, sizeof mark) == 0) {
+        bytes += sizeof mark;              /* a byte order mark (RFC 8259, section 8.1) */
+        size -= sizeof mark;
+    }
     if (size == 0) {
         bt_serve_problem_set(problem, 400, NULL, "the body is empty; a JSON object is expected");
         return NULL;
@@ -75,18 +146,14 @@ json_t *bt_serve_json_parse_object(const char *bytes, size_t size, bt_problem *p
         return NULL;
     }
     json_error_t error;
-    memory_failed = false;
-    json_t *root = json_loadb(bytes, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
-    if (!root && memory_failed) {
-        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
-    } else if (!root) {
-        bt_serve_problem_set(problem, 400, NULL,
-                             "the body is not valid JSON: %s (line %d, column %d)", error.text,
-                             error.line, error.column);
+    trouble = WELL;
+    json_t *root = load(bytes, size, &error);
+    if (!root) {
+        set_trouble(&error, problem);
     } else if (!json_is_object(root)) {
         bt_serve_problem_set(problem, 400, NULL, "the body must be a JSON object, not %s",
                              bt_serve_json_kind_name(root));
-        json_decref(root);
+        bt_serve_json_release(root);
         root = NULL;
     }
     return root;

@@ -17,8 +17,12 @@
 void bt_serve_json_setup(void);
 
 /* An object, or NULL and a problem: not JSON (line and column), too deep, too many values, another
- * kind of value. The caller decrefs. */
+ * kind of value; 429 when the values of all requests together would take more than
+ * BT_JSON_BYTES_MAX. A byte order mark is skipped. */
 json_t *bt_serve_json_parse_object(const char *bytes, size_t size, bt_problem *problem);
+/* NULL is fine. Memory of large values goes back to the system. */
+void bt_serve_json_release(json_t *root);
+uint64_t bt_serve_json_bytes(void);        /* held by parsed values of all requests */
 
 typedef struct {
     json_t     *object;        /* borrowed */

@@ -71,8 +71,8 @@ typedef struct {
 bool bt_serve_route_takes(const bt_route *route, const char *method);
 /* NULL: unknown path. *ret_rest: what follows a path that ends in a slash. */
 const bt_route *bt_serve_routes_find(const char *path, const char **ret_rest);
-/* Completions of the three shapes (complete.c). */
-enum MHD_Result bt_serve_complete_run(bt_exchange *x, bt_shape shape);
+/* Completions, in any API (complete.c). */
+enum MHD_Result bt_serve_complete_run(bt_exchange *x, const bt_api *api);
 
 /* Takes what is in `body` (leaves it empty). */
 enum MHD_Result bt_serve_exchange_answer(bt_exchange *x, int code, const char *type, bt_buf *body);

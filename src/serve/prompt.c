@@ -236,7 +236,7 @@ bool bt_serve_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving 
                            bt_problem *problem)
 {
     const bt_encode_options options = { .add_special = true, .parse_special = true };
-    const bool chat = body->shape == BT_SHAPE_CHAT;
+    const bool chat = body->n_messages > 0;
     const uint32_t n = chat ? 1 : body->n_prompts;
     for (uint32_t i = 0; i < n; i++) {
         bt_tokens *to = &p->tokens[p->n++];

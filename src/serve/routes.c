@@ -4,7 +4,7 @@
 #include "serve/http.h"
 #include "serve/page.h"
 #include "serve/prompt.h"
-#include "serve/shape.h"
+#include "serve/parts.h"
 
 #define JSON_TYPE "application/json; charset=utf-8"
 
@@ -123,7 +123,7 @@ static enum MHD_Result run_props(bt_exchange *x)
     bt_json_open(w, NULL, '{');
     bt_json_open(w, "default_generation_settings", '{');
     bt_json_natural(w, "n_ctx", e->n_ctx);
-    bt_serve_shape_settings(w, "params", &defaults, NULL);
+    bt_serve_parts_settings(w, "params", &defaults, NULL);
     bt_json_close(w, '}');
     bt_json_natural(w, "total_slots", e->n_parallel);
     bt_json_string(w, "model_alias", s->alias);
@@ -311,7 +311,7 @@ static enum MHD_Result run_tokenize(bt_exchange *x)
         bt_json_close(&a.w, '}');
         result = send_json(x, &a);
     }
-    json_decref(root);
+    bt_serve_json_release(root);
     bt_text_tokens_done(&tokens);
     return result;
 }
@@ -363,7 +363,7 @@ static enum MHD_Result run_detokenize(bt_exchange *x)
         bt_buf_done(&text);
         result = send_json(x, &a);
     }
-    json_decref(root);
+    bt_serve_json_release(root);
     bt_text_tokens_done(&tokens);
     return result;
 }
@@ -375,7 +375,6 @@ static enum MHD_Result run_apply_template(bt_exchange *x)
     bt_chat_prompt prompt;
     bt_serve_body_init(&body);
     bt_text_chat_prompt_init(&prompt);
-    body.shape = BT_SHAPE_CHAT;
     body.root = bt_serve_json_parse_object(bt_buf_text(&x->body), x->body.size, &problem);
     const bt_fields f = { .object = body.root, .prefix = "", .problem = &problem };
     enum MHD_Result result;
@@ -397,11 +396,19 @@ static enum MHD_Result run_apply_template(bt_exchange *x)
 
 /* ---- completions, the page, the table ---- */
 
-static enum MHD_Result run_chat(bt_exchange *x) { return bt_serve_complete_run(x, BT_SHAPE_CHAT); }
-static enum MHD_Result run_text(bt_exchange *x) { return bt_serve_complete_run(x, BT_SHAPE_TEXT); }
+static enum MHD_Result run_chat(bt_exchange *x)
+{
+    return bt_serve_complete_run(x, &bt_serve_api_chat);
+}
+
+static enum MHD_Result run_text(bt_exchange *x)
+{
+    return bt_serve_complete_run(x, &bt_serve_api_text);
+}
+
 static enum MHD_Result run_native(bt_exchange *x)
 {
-    return bt_serve_complete_run(x, BT_SHAPE_NATIVE);
+    return bt_serve_complete_run(x, &bt_serve_api_native);
 }
 
 static enum MHD_Result run_page(bt_exchange *x)

@@ -1,14 +1,17 @@
 /* rooms: serve
  *
  * Any bytes become a request within its limits, or a problem that clients understand: status 400 or
- * 413, a sentence, and JSON that another parser reads. The first byte chooses the shape. */
+ * 413, a sentence, and JSON that another parser reads. The first byte chooses the API. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "serve/body.h"
+#include "serve/api.h"
+
+static const bt_api *const apis[] = { &bt_serve_api_chat, &bt_serve_api_text,
+                                      &bt_serve_api_native };
 
 /* Reads every byte, so that a pointer that leads astray is found. */
 static unsigned touch(const void *bytes, size_t size)
@@ -75,7 +78,7 @@ static void check_body(const bt_body *b)
 {
     check_sampling(b);
     check_texts(b);
-    if (b->shape == BT_SHAPE_CHAT) {
+    if (b->api == &bt_serve_api_chat) {
         BT_ASSERT(b->n_messages >= 1 && b->n_messages <= BT_MESSAGES_MAX);
         BT_ASSERT(!(b->continue_final && b->add_generation_prompt));
     } else {
@@ -104,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bt_body body;
     bt_problem problem = { 0 };
     bt_serve_body_init(&body);
-    if (bt_serve_body_parse(&body, (bt_shape)(data[0] % 3), (const char *)data + 1, size - 1,
+    if (bt_serve_body_parse(&body, apis[data[0] % 3], (const char *)data + 1, size - 1,
                             &defaults, &problem)) {
         BT_ASSERT(!bt_serve_problem_is(&problem));
         check_body(&body);

@@ -9,12 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/body.h"
+#include "serve/api.h"
+
+#define CHAT (&bt_serve_api_chat)
+#define TEXT (&bt_serve_api_text)
+#define NATIVE (&bt_serve_api_native)
 
 static bt_body body;
 static bt_problem problem;
 
-static bool parse(bt_shape shape, const char *text)
+static bool parse(const bt_api *api, const char *text)
 {
     const bt_body_defaults defaults = {
         .sampling = { .seed = BT_SEED_RANDOM, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f,
@@ -24,7 +28,7 @@ static bool parse(bt_shape shape, const char *text)
     bt_serve_body_done(&body);
     bt_serve_body_init(&body);
     memset(&problem, 0, sizeof problem);
-    return bt_serve_body_parse(&body, shape, text, strlen(text), &defaults, &problem);
+    return bt_serve_body_parse(&body, api, text, strlen(text), &defaults, &problem);
 }
 
 static int done(void **state)
@@ -37,7 +41,7 @@ static int done(void **state)
 static void a_small_chat_request(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
+    assert_true(parse(CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
                                      "\"temperature\":0,\"max_tokens\":5,\"stop\":\"x\"}"));
     assert_int_equal(body.n_messages, 1);
     assert_string_equal(body.messages[0].role, "user");
@@ -54,11 +58,11 @@ static void a_small_chat_request(void **state)
 static void null_is_absent_and_unknown_fields_are_ignored(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT,
+    assert_true(parse(TEXT,
         "{\"prompt\":\"p\",\"temperature\":null,\"top_p\":null,\"max_tokens\":null,\"stop\":null,"
         "\"seed\":null,\"n\":null,\"stream\":null,\"stream_options\":null,\"logit_bias\":null,"
         "\"logprobs\":null,\"tools\":null,\"response_format\":null,\"user\":null,\"store\":true,"
-        "\"metadata\":{\"a\":1},\"mirostat\":2,\"dry_multiplier\":0.5,\"samplers\":[\"x\"],"
+        "\"metadata\":{\"a\":1},\"big\":99999999999999999999,\"samplers\":null,"
         "\"model\":null,\"prefill\":null,\"best_of\":null,\"suffix\":null,\"echo\":null}"));
     assert_true(body.sampling.temperature == 0.8f);
     assert_int_equal(body.n_predict, -1);
@@ -69,33 +73,33 @@ static void null_is_absent_and_unknown_fields_are_ignored(void **state)
 static void the_length_has_three_names(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"n_predict\":1}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"n_predict\":1}"));
     assert_int_equal(body.n_predict, 1);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"max_tokens\":2,\"n_predict\":1}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"max_tokens\":2,\"n_predict\":1}"));
     assert_int_equal(body.n_predict, 2);
-    assert_true(parse(BT_SHAPE_TEXT,
+    assert_true(parse(TEXT,
                       "{\"prompt\":\"p\",\"max_completion_tokens\":3.0,\"max_tokens\":2}"));
     assert_int_equal(body.n_predict, 3);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"max_tokens\":-1}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"max_tokens\":-1}"));
     assert_int_equal(body.n_predict, -1);
 }
 
 static void seeds_of_64_bits_fold(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"seed\":42}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"seed\":42}"));
     assert_true(body.seed_given);
     assert_int_equal(body.sampling.seed, 42);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"seed\":-1}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"seed\":-1}"));
     assert_false(body.seed_given);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"seed\":9223372036854775807}"));
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"seed\":9223372036854775807}"));
     assert_true(body.seed_given);
 }
 
 static void stops_and_biases_in_both_forms(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"stop\":[\"a\",\"\",\"b\\u0000c\"],"
+    assert_true(parse(TEXT, "{\"prompt\":\"p\",\"stop\":[\"a\",\"\",\"b\\u0000c\"],"
                                      "\"logit_bias\":{\"17\":-100,\"word\":false}}"));
     assert_int_equal(body.n_stops, 2);
     assert_int_equal(body.stops[1].size, 3);
@@ -105,7 +109,7 @@ static void stops_and_biases_in_both_forms(void **state)
     assert_true(body.bias[0].bias == -100.0f);
     assert_string_equal(body.bias[1].text, "word");
     assert_true(isinf(body.bias[1].bias) && body.bias[1].bias < 0);
-    assert_true(parse(BT_SHAPE_TEXT,
+    assert_true(parse(TEXT,
                       "{\"prompt\":\"p\",\"logit_bias\":[[3,1.5],[\"x y\",false]]}"));
     assert_int_equal(body.n_bias, 2);
     assert_int_equal(body.bias[0].id, 3);
@@ -115,24 +119,24 @@ static void stops_and_biases_in_both_forms(void **state)
 static void prompts_are_one_or_many(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":[1,2,3]}"));
+    assert_true(parse(TEXT, "{\"prompt\":[1,2,3]}"));
     assert_int_equal(body.n_prompts, 1);
     assert_false(body.prompts_are_list);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":[1,\"two\",3]}"));
+    assert_true(parse(TEXT, "{\"prompt\":[1,\"two\",3]}"));
     assert_int_equal(body.n_prompts, 1);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":[\"a\",\"b\"]}"));
+    assert_true(parse(TEXT, "{\"prompt\":[\"a\",\"b\"]}"));
     assert_int_equal(body.n_prompts, 2);
     assert_true(body.prompts_are_list);
-    assert_true(parse(BT_SHAPE_TEXT, "{\"prompt\":[[1,2],[3]]}"));
+    assert_true(parse(TEXT, "{\"prompt\":[[1,2],[3]]}"));
     assert_int_equal(body.n_prompts, 2);
-    assert_true(parse(BT_SHAPE_NATIVE, "{\"prompt\":{\"prompt_string\":\"a\"}}"));
+    assert_true(parse(NATIVE, "{\"prompt\":{\"prompt_string\":\"a\"}}"));
     assert_int_equal(body.n_prompts, 1);
 }
 
 static void content_may_be_text_parts_or_null(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_CHAT,
+    assert_true(parse(CHAT,
         "{\"tools\":[],\"messages\":[{\"role\":\"system\",\"content\":null},"
         "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\\u0000\"},"
         "{\"type\":\"text\",\"text\":\"b\"}]},"
@@ -150,15 +154,15 @@ static void a_last_assistant_message_is_continued(void **state)
 {
     (void)state;
 #define TURN "{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"}"
-    assert_true(parse(BT_SHAPE_CHAT, "{\"messages\":[" TURN "]}"));
+    assert_true(parse(CHAT, "{\"messages\":[" TURN "]}"));
     assert_true(body.continue_final);
     assert_false(body.add_generation_prompt);
-    assert_true(parse(BT_SHAPE_CHAT, "{\"messages\":[" TURN "],\"add_generation_prompt\":true}"));
+    assert_true(parse(CHAT, "{\"messages\":[" TURN "],\"add_generation_prompt\":true}"));
     assert_false(body.continue_final);
     assert_true(body.add_generation_prompt);
-    assert_false(parse(BT_SHAPE_CHAT, "{\"messages\":[" TURN "],\"add_generation_prompt\":true,"
+    assert_false(parse(CHAT, "{\"messages\":[" TURN "],\"add_generation_prompt\":true,"
                                       "\"continue_final_message\":true}"));
-    assert_false(parse(BT_SHAPE_CHAT, "{\"messages\":[" TURN
+    assert_false(parse(CHAT, "{\"messages\":[" TURN
                                       ",{\"role\":\"assistant\",\"content\":\"b\"}]}"));
     assert_string_equal(problem.param, "messages");
 }
@@ -166,11 +170,11 @@ static void a_last_assistant_message_is_continued(void **state)
 static void where_and_policy_of_a_request(void **state)
 {
     (void)state;
-    assert_true(parse(BT_SHAPE_TEXT,
+    assert_true(parse(TEXT,
                       "{\"prompt\":\"p\",\"prefill\":{\"where\":\"remote\",\"policy\":\"fail\"}}"));
     assert_int_equal(body.where, BT_WHERE_REMOTE);
     assert_int_equal(body.policy, BT_POLICY_FAIL);
-    assert_false(parse(BT_SHAPE_TEXT, "{\"prompt\":\"p\",\"prefill\":{\"where\":\"moon\"}}"));
+    assert_false(parse(TEXT, "{\"prompt\":\"p\",\"prefill\":{\"where\":\"moon\"}}"));
     assert_string_equal(problem.param, "prefill.where");
 }
 
@@ -187,7 +191,7 @@ static void caches_of_a_request(void **state)
     for (size_t i = 0; i < BT_LEN(asked); i++) {
         char text[200];
         snprintf(text, sizeof text, "{\"prompt\":\"p\"%s}", asked[i].fields);
-        assert_true(parse(BT_SHAPE_TEXT, text));
+        assert_true(parse(TEXT, text));
         assert_int_equal(!body.no_cache, asked[i].here);
         assert_int_equal(!body.no_worker_cache, asked[i].there);
         done(state);
@@ -266,7 +270,7 @@ static void wrong_types_and_ranges_name_their_field(void **state)
         char text[256];
         snprintf(text, sizeof text, "{\"prompt\":\"p\",\"%s\":%s}", bad_fields[i].field,
                  bad_fields[i].value);
-        if (parse(BT_SHAPE_TEXT, text)) {
+        if (parse(TEXT, text)) {
             fail_msg("accepted: %s", text);
         }
         assert_int_equal(problem.http, 400);
@@ -295,15 +299,15 @@ static void wrong_messages_name_their_place(void **state)
     for (size_t i = 0; i < BT_LEN(cases); i++) {
         char text[256];
         snprintf(text, sizeof text, "{\"messages\":%s}", cases[i].messages);
-        assert_false(parse(BT_SHAPE_CHAT, text));
+        assert_false(parse(CHAT, text));
         assert_int_equal(problem.http, 400);
         if (!strstr(problem.message, cases[i].says)) {
             fail_msg("%s: %s", text, problem.message);
         }
     }
-    assert_false(parse(BT_SHAPE_CHAT, "{}"));
-    assert_false(parse(BT_SHAPE_TEXT, "{}"));
-    assert_false(parse(BT_SHAPE_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+    assert_false(parse(CHAT, "{}"));
+    assert_false(parse(TEXT, "{}"));
+    assert_false(parse(CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
                                       "\"top_logprobs\":2}"));
     assert_string_equal(problem.param, "top_logprobs");
 }
@@ -325,7 +329,7 @@ static void what_is_not_an_object_is_refused(void **state)
                                         "{\"prompt\":\"p\",\"top_p\":NaN}",
                                         "{\"prompt\":\"p\",}"};
     for (size_t i = 0; i < BT_LEN(cases); i++) {
-        assert_false(parse(BT_SHAPE_TEXT, cases[i]));
+        assert_false(parse(TEXT, cases[i]));
         assert_int_equal(problem.http, 400);
     }
 }
@@ -338,7 +342,7 @@ static void depth_and_number_of_values_are_bounded(void **state)
     memset(text + n, '[', 60000);
     memset(text + n + 60000, ']', 60000);
     strcpy(text + n + 120000, "}");
-    assert_false(parse(BT_SHAPE_TEXT, text));
+    assert_false(parse(TEXT, text));
     assert_int_equal(problem.http, 400);
     assert_non_null(strstr(problem.message, "deeper"));
 
@@ -348,13 +352,13 @@ static void depth_and_number_of_values_are_bounded(void **state)
         text[n++] = '0';
     }
     strcpy(text + n, "]}");
-    assert_false(parse(BT_SHAPE_TEXT, text));
+    assert_false(parse(TEXT, text));
     assert_int_equal(problem.http, 413);
     /* Brackets inside a string nest nothing. */
     n = (size_t)sprintf(text, "{\"prompt\":\"\\\"");
     memset(text + n, '[', 1000);
     strcpy(text + n + 1000, "\"}");
-    assert_true(parse(BT_SHAPE_TEXT, text));
+    assert_true(parse(TEXT, text));
     bt_free(text);
 }
 
@@ -366,7 +370,7 @@ static void every_failed_allocation_is_a_503_or_harmless(void **state)
     unsigned n_failed = 0;
     for (uint64_t n = 1; n < 200; n++) {
         bt_memory_fail_after(n);
-        const bool ok = parse(BT_SHAPE_CHAT, text);
+        const bool ok = parse(CHAT, text);
         bt_memory_fail_after(0);
         if (!ok) {
             n_failed++;

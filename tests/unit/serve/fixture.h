@@ -1,6 +1,7 @@
 /* A server over loopback with an engine that is a clock (fake.h), and how its answers are read. */
 #define MAYBE_UNUSED __attribute__((unused))
 
+#include "base/log.h"
 #include "fake.h"
 #include "client.h"
 
@@ -35,6 +36,7 @@ static int begin(void **state)
     (void)state;
     const bt_server_options o = options();
     fake_reset();
+    bt_log_set_level(BT_LOG_ERROR);
     start(&o, true);
     return 0;
 }

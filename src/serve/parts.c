@@ -1,12 +1,13 @@
-/* What all shapes show alike: timings, prefill, settings, probabilities. */
+#include "serve/parts.h"
+
 #include <float.h>
 #include <string.h>
 
-#include "serve/shape.h"
+#include "base/clock.h"
 
 /* Rates come from intervals: n tokens after the first one span n - 1 of them. Nothing is shown as
  * infinite when there was nothing to measure. */
-void bt_serve_shape_timings(bt_json_writer *w, const char *key, const bt_request_stats *s)
+void bt_serve_parts_timings(bt_json_writer *w, const char *key, const bt_request_stats *s)
 {
     const uint32_t prompt_n = s->n_prompt > s->n_cached ? s->n_prompt - s->n_cached : 0;
     const uint32_t steps = s->n_predicted > 1 ? s->n_predicted - 1 : 0;
@@ -58,7 +59,7 @@ static void write_forecast(bt_json_writer *w, const bt_prefill_forecast *f)
     bt_json_close(w, '}');
 }
 
-void bt_serve_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
+void bt_serve_parts_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
 {
     bt_json_open(w, key, '{');
     bt_json_string(w, "place", bt_engine_prefill_place_name(p->place));
@@ -83,7 +84,7 @@ void bt_serve_shape_prefill(bt_json_writer *w, const char *key, const bt_prefill
     bt_json_close(w, '}');
 }
 
-void bt_serve_shape_settings(bt_json_writer *w, const char *key, const bt_body *b,
+void bt_serve_parts_settings(bt_json_writer *w, const char *key, const bt_body *b,
                              const uint32_t *seed)
 {
     const bt_sampler_options *s = &b->sampling;
@@ -113,20 +114,45 @@ void bt_serve_shape_settings(bt_json_writer *w, const char *key, const bt_body *
     bt_json_close(w, '}');
 }
 
-const char *bt_serve_shape_finish(bt_finish finish)
+const char *bt_serve_parts_finish(bt_finish finish)
 {
     return finish == BT_FINISH_EOG || finish == BT_FINISH_STOP ? "stop" : "length";
 }
 
-void bt_serve_shape_prompt_text(const bt_answer_head *h, uint32_t prompt, bt_buf *to)
+void bt_serve_parts_tokens(bt_json_writer *w, const char *key, const uint32_t *ids, size_t n)
 {
-    const json_t *value = h->body->shape == BT_SHAPE_CHAT ? NULL : h->body->prompts[prompt];
+    bt_json_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) {
+        bt_json_natural(w, NULL, ids[i]);
+    }
+    bt_json_close(w, ']');
+}
+
+void bt_serve_parts_prompt_text(const bt_answer_head *h, uint32_t prompt, bt_buf *to)
+{
+    const json_t *value = prompt < h->body->n_prompts ? h->body->prompts[prompt] : NULL;
     if (json_is_string(value)) {
         bt_buf_put(to, json_string_value(value), json_string_length(value));
         return;
     }
     const bt_tokens *tokens = &h->prompts->tokens[prompt];
     bt_text_tokenizer_decode(h->serving->tokenizer, tokens->ids, tokens->count, false, to);
+}
+
+void bt_serve_parts_progress(bt_json_writer *w, const bt_choice *c, const bt_event *e)
+{
+    const bt_request_stats s = bt_serve_choice_stats(c);
+    bt_json_open(w, "prompt_progress", '{');
+    bt_json_natural(w, "total", s.n_prompt);
+    bt_json_natural(w, "cache", s.n_cached);
+    bt_json_natural(w, "processed", e->kind == BT_EVENT_PROGRESS ? e->n_done : s.n_cached);
+    bt_json_number(w, "time_ms", bt_clock_ms() - c->begun_ms);
+    bt_json_close(w, '}');
+}
+
+bool bt_serve_parts_token_shows(const bt_body *b, const bt_event *e)
+{
+    return e->text_size > 0 || b->want_logprobs || b->return_tokens || b->timings_per_token;
 }
 
 /* ---- probabilities ---- */
@@ -225,7 +251,7 @@ static void write_arrays(bt_json_writer *w, const char *key, const bt_tokenizer 
     bt_json_close(w, '}');
 }
 
-void bt_serve_shape_logprobs(bt_json_writer *w, const char *key, bt_logprobs_form form,
+void bt_serve_parts_logprobs(bt_json_writer *w, const char *key, bt_logprobs_form form,
                              const bt_tokenizer *tokenizer, const bt_logprobs_view *view)
 {
     if (form == BT_LOGPROBS_TEXT) {
