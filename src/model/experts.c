@@ -3,72 +3,73 @@
 #include "model/family.h"
 
 void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_layer *to)
+                           bt_model_ffn *to)
 {
+    bt_model_experts *x = &to->experts;
     const uint32_t d = c->n_embd, f = c->n_ff_expert, e = c->n_experts, shared = c->n_ff[layer];
-    to->router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = e, .as_matrix = true },
-                                   "blk.%u.ffn_gate_inp.weight", layer);
+    x->router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = e, .as_matrix = true },
+                                  "blk.%u.ffn_gate_inp.weight", layer);
     if (bt_model_has_tensor(l, "blk.%u.ffn_gate_up_exps.weight", layer)) {
         /* Of each expert first the rows of gate, then those of up. */
-        to->expert_gate = bt_model_load_cut(l, &(bt_model_cut){
+        x->gate = bt_model_load_cut(l, &(bt_model_cut){
                 .n_in = d, .n_out = f, .n_rows = 2 * f, .n_slices = e, .first = 0, .run = f,
                 .step = 2 * f }, "blk.%u.ffn_gate_up_exps.weight", layer);
-        to->expert_up = bt_model_load_cut(l, &(bt_model_cut){
+        x->up = bt_model_load_cut(l, &(bt_model_cut){
                 .n_in = d, .n_out = f, .n_rows = 2 * f, .n_slices = e, .first = f, .run = f,
                 .step = 2 * f }, "blk.%u.ffn_gate_up_exps.weight", layer);
     } else {
         const bt_model_cut wide = { .n_in = d, .n_out = f, .n_slices = e };
-        to->expert_gate = bt_model_load_cut(l, &wide, "blk.%u.ffn_gate_exps.weight", layer);
-        to->expert_up = bt_model_load_cut(l, &wide, "blk.%u.ffn_up_exps.weight", layer);
+        x->gate = bt_model_load_cut(l, &wide, "blk.%u.ffn_gate_exps.weight", layer);
+        x->up = bt_model_load_cut(l, &wide, "blk.%u.ffn_up_exps.weight", layer);
     }
-    to->expert_down = bt_model_load_cut(l, &(bt_model_cut){ .n_in = f, .n_out = d, .n_slices = e },
-                                        "blk.%u.ffn_down_exps.weight", layer);
+    x->down = bt_model_load_cut(l, &(bt_model_cut){ .n_in = f, .n_out = d, .n_slices = e },
+                                "blk.%u.ffn_down_exps.weight", layer);
     if (shared > 0) {
-        to->shared_router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = 1,
-                                                                  .as_matrix = true },
-                                              "blk.%u.ffn_gate_inp_shexp.weight", layer);
+        x->shared_router = bt_model_load_cut(l, &(bt_model_cut){ .n_in = d, .n_out = 1,
+                                                                 .as_matrix = true },
+                                             "blk.%u.ffn_gate_inp_shexp.weight", layer);
         to->gate = bt_model_load_matrix(l, d, shared, "blk.%u.ffn_gate_shexp.weight", layer);
         to->up = bt_model_load_matrix(l, d, shared, "blk.%u.ffn_up_shexp.weight", layer);
         to->down = bt_model_load_matrix(l, shared, d, "blk.%u.ffn_down_shexp.weight", layer);
     }
 }
 
-void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w,
-                          const bt_model_rows *r)
+void bt_model_put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
+                          const bt_model_stream *s, const bt_model_hidden *r)
 {
-    const bt_model_config *c = &m->config;
+    const bt_model_experts *x = &w->experts;
     const uint32_t n = c->n_experts_used, wide = n * c->n_ff_expert;
 
-    bt_linear(t, .x = r->h, .y = r->scores, .w = { w->router, w->shared_router });
+    bt_linear(t, .x = s->h, .y = r->scores, .w = { x->router, x->shared_router });
     bt_route(t, .scores = bt_ops_rows_slice(r->scores, 0, c->n_experts), .y = r->route, .n_used = n,
              .renormalise = true);
-    bt_expert_linear(t, .x = r->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
-                     .w = { w->expert_gate, w->expert_up });
+    bt_expert_linear(t, .x = s->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
+                     .w = { x->gate, x->up });
     bt_glu(t, .gate = bt_ops_rows_slice(r->expert_gate_up, 0, wide),
            .up = bt_ops_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
            .act = BT_ACT_SILU);
     bt_expert_linear(t, .x = r->expert_g, .route = r->route, .y = r->expert_down, .n_used = n,
-                     .w = { w->expert_down }, .per_expert = true);
-    bt_combine(t, .x = r->expert_down, .route = r->route, .y = r->x, .n_used = n, .add = true);
-    if (w->shared_router.id == 0) {
+                     .w = { x->down }, .per_expert = true);
+    bt_combine(t, .x = r->expert_down, .route = r->route, .y = s->x, .n_used = n, .add = true);
+    if (x->shared_router.id == 0) {
         return;
     }
-    bt_linear(t, .x = r->h, .y = r->gate_up, .w = { w->gate, w->up });
+    bt_linear(t, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up });
     bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r->g, .y = r->o, .w = { w->down });
-    bt_mul(t, .x = r->o, .gate = bt_ops_rows_slice(r->scores, c->n_experts, 1), .y = r->x,
+    bt_linear(t, .x = r->g, .y = r->shared, .w = { w->down });
+    bt_mul(t, .x = r->shared, .gate = bt_ops_rows_slice(r->scores, c->n_experts, 1), .y = s->x,
            .act = BT_ACT_SIGMOID, .add = true);
 }
 
-void bt_model_put_ffn(bt_tape *t, const bt_model *m, const bt_model_layer *w,
-                      const bt_model_rows *r)
+void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
+                      const bt_model_stream *s, const bt_model_hidden *r)
 {
-    if (m->config.n_experts > 0) {
-        bt_model_put_experts(t, m, w, r);
+    if (c->n_experts > 0) {
+        bt_model_put_experts(t, c, w, s, r);
         return;
     }
-    bt_linear(t, .x = r->h, .y = r->gate_up, .w = { w->gate, w->up },
+    bt_linear(t, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up },
               .bias = { w->gate_bias, w->up_bias });
     bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r->g, .y = r->x, .w = { w->down }, .bias = { w->down_bias }, .add = true);
+    bt_linear(t, .x = r->g, .y = s->x, .w = { w->down }, .bias = { w->down_bias }, .add = true);
 }

@@ -9,17 +9,20 @@
 
 #include "model/model.h"
 
-/* Tensors of one layer; those a family or a file does not have are none (id 0). */
+/* ---- tensors that several families have; those that a file does not have are none (id 0) ---- */
+
 typedef struct {
-    bt_weight attn_norm, q, k, v, q_bias, k_bias, v_bias;
-    bt_weight qkv, qkv_bias;                     /* q, k and v in one tensor */
-    bt_weight q_norm, k_norm;
-    bt_weight out, out_bias, post_attn_norm;
-    bt_weight ffn_norm, gate, up, down, gate_bias, up_bias, down_bias, post_ffn_norm;
-    bt_weight attn_gate;                         /* behind attention, or of a delta net's heads */
-    bt_weight conv, alpha, beta, decay, dt_bias, delta_norm;
-    bt_weight router, shared_router, expert_gate, expert_up, expert_down;
-} bt_model_layer;
+    bt_weight q, k, v, q_bias, k_bias, v_bias;
+    bt_weight all, all_bias;                     /* q, k and v in one tensor */
+} bt_model_qkv;
+
+typedef struct { bt_weight router, shared_router, gate, up, down; } bt_model_experts;
+
+typedef struct {
+    /* Of the block, or of the expert that all rows take. */
+    bt_weight        gate, up, down, gate_bias, up_bias, down_bias;
+    bt_model_experts experts;
+} bt_model_ffn;
 
 typedef struct { bt_weight frequencies; float magnitude; } bt_model_rope;
 
@@ -31,7 +34,7 @@ struct bt_model {
     bt_model_identity identity;
     bt_weight         table, output_norm, output, output_bias;
     bt_model_rope     rope, rope_sliding;        /* of layers that see all keys; of others */
-    bt_model_layer   *layers;                    /* [n_layers] */
+    void             *layers;                    /* [n_layers] of the family's struct */
     bt_tape          *tape, *push_tape;
 };
 
@@ -103,13 +106,13 @@ void bt_model_require(bt_model_loader *l, bool there, const char *names, ...)
         __attribute__((format(printf, 3, 4)));
 /* q, k, v with their biases, as three tensors or (if `may_fuse`) as one. */
 void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bool may_fuse,
-                       bt_model_layer *to);
+                       bt_model_qkv *to);
 /* gate, up and down with optional biases; or experts, if the model has them. */
 void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                       bt_model_layer *to);
+                       bt_model_ffn *to);
 /* Router and experts, and the shared expert if there is one. */
 void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_layer *to);
+                           bt_model_ffn *to);
 
 /* Loads all weights of the model and digests every tensor of the file on the way. */
 bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *device, bt_error *err);
@@ -131,56 +134,84 @@ bt_status bt_model_identify(const bt_gguf *file, const char *architecture,
 
 /* ---- tapes ---- */
 
-/* Scratch rows of a layer, each as wide as the layer needs. */
+/* Scratch rows. A family takes what its layers need, twice: for all rows, and for those alone whose
+ * logits are wanted. Keys and values of the last layer are needed of every row, what comes after
+ * only of picked ones. Rows are as wide as the widest layer needs; functions _of narrow them. */
 typedef struct {
     bt_rows x;                       /* the residual stream */
     bt_rows h;                       /* normed */
-    bt_rows o;                       /* what a block gives back, if it is normed first */
-    bt_rows qkv, q, k, v;            /* side by side, and apart */
-    bt_rows a;                       /* attention's answer, or a delta net's */
-    bt_rows gate_up, gate, up, g;
-    bt_rows c;                       /* behind the convolution */
+} bt_model_stream;
+
+typedef struct {
+    bt_rows qkv, q, k, v;            /* side by side, and apart; picked rows have q alone */
+    bt_rows a;                       /* attention's answer */
+} bt_model_heads;
+
+typedef struct {
+    bt_rows gate_up, gate, up, g;    /* of the block, or of the shared expert */
+    bt_rows shared;                  /* the shared expert's answer */
     bt_rows scores, route;           /* of experts, and the shared one's */
     bt_rows expert_gate_up, expert_g, expert_down;
-} bt_model_rows;
+} bt_model_hidden;
 
-/* Two sets: for all rows, and for those alone whose logits are wanted. Keys and values of the last
- * layer are needed of every row, what comes after only of picked ones. */
+/* What a layer of attention and a feed-forward block needs. */
 typedef struct {
-    bt_model_rows all, picked;
-    bt_rows       logits;
-} bt_model_scratch;
+    bt_model_stream s;
+    bt_model_heads  heads;
+    bt_model_hidden hidden;
+} bt_model_plain;
 
-/* The set narrowed to the widths of this layer. */
-bt_model_rows bt_model_rows_of(const bt_model_config *c, const bt_model_rows *set, uint32_t layer);
-void bt_model_put_qkv(bt_tape *t, const bt_model_layer *w, bt_rows x, bt_rows y);
-/* kv_put, the mark of a pushing tape, and in the last layer the step to picked rows: gives the rows
- * that the rest of the layer works on. */
-bt_model_rows bt_model_put_kv(bt_tape *t, const bt_model *m, const bt_model_scratch *s,
-                              const bt_model_rows *r, uint32_t layer, bool push);
+bt_rows         bt_model_take(bt_tape *t, bool picked, uint32_t cols);  /* cols 0: none */
+uint32_t        bt_model_most(const uint32_t *values, uint32_t n);      /* the largest */
+bt_model_stream bt_model_take_stream(bt_tape *t, const bt_model_config *c, bool picked);
+bt_model_heads  bt_model_take_heads(bt_tape *t, const bt_model_config *c, bool picked);
+bt_model_hidden bt_model_take_hidden(bt_tape *t, const bt_model_config *c, bool picked);
+/* `s`: NULL for a stream of its own. */
+bt_model_plain  bt_model_take_plain(bt_tape *t, const bt_model_config *c, const bt_model_stream *s,
+                                    bool picked);
+bt_model_plain  bt_model_plain_of(const bt_model_config *c, const bt_model_plain *r,
+                                  uint32_t layer);
+bt_model_heads  bt_model_heads_of(const bt_model_config *c, const bt_model_heads *h,
+                                  uint32_t layer);
+bt_model_hidden bt_model_hidden_of(const bt_model_config *c, const bt_model_hidden *h,
+                                   uint32_t layer);
+
+void bt_model_put_qkv(bt_tape *t, const bt_model_qkv *w, bt_rows x, bt_rows y);
+/* kv_put, and the mark of a pushing tape. */
+void bt_model_put_kv(bt_tape *t, const bt_model_heads *h, uint32_t layer, bool push);
+/* The same, and in the last layer the step to picked rows: gives the rows that the rest of the
+ * layer works on. */
+bt_model_plain bt_model_put_kv_plain(bt_tape *t, const bt_model_config *c, const bt_model_plain *r,
+                                     const bt_model_plain *picked, uint32_t layer, bool push);
 /* x += what the experts make of h. */
-void bt_model_put_experts(bt_tape *t, const bt_model *m, const bt_model_layer *w,
-                          const bt_model_rows *r);
+void bt_model_put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
+                          const bt_model_stream *s, const bt_model_hidden *r);
 /* x += the feed-forward block of h: experts if the model has them, else gate, up and down. */
-void bt_model_put_ffn(bt_tape *t, const bt_model *m, const bt_model_layer *w,
-                      const bt_model_rows *r);
+void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
+                      const bt_model_stream *s, const bt_model_hidden *r);
 /* Of the heads of q and of k: norms, angles; and attention by q. */
-void bt_model_put_head_norms(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
-void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
-void bt_model_put_attention(bt_tape *t, const bt_model *m, const bt_model_rows *r, uint32_t layer);
+void bt_model_put_head_norms(bt_tape *t, const bt_model_config *c, bt_weight q_norm,
+                             bt_weight k_norm, const bt_model_heads *h, uint32_t layer);
+void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_heads *h, uint32_t layer);
+void bt_model_put_attention(bt_tape *t, const bt_model_config *c, const bt_model_heads *h,
+                            uint32_t layer);
+
+/* ---- families ---- */
 
 struct bt_model_family {
     const char   *name;              /* general.architecture */
-    bool          norms_behind;      /* blocks end in a norm: rows o are needed */
     bt_rope_style rope_style;
     bool          may_have_experts, has_experts;
     bool          hybrid;            /* some layers are recurrent; blocks may stand behind */
     float       (*embed_scale)(const bt_model_config *c);            /* NULL: 1 */
     void        (*configure)(bt_model_keys *k, bt_model_config *c);  /* after the common keys */
-    void        (*load)(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                        bt_model_layer *to);
-    void        (*layer)(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t layer,
-                         bool push);
+    /* A layer's tensors, in a struct of the family's own of layer_bytes, zeroed before. */
+    size_t        layer_bytes;
+    void        (*load)(bt_model_loader *l, const bt_model_config *c, uint32_t layer, void *to);
+    /* All layers, from the embedded rows on; gives the picked rows after the last one. */
+    bt_model_stream (*layers)(bt_tape *t, const bt_model *m, const bt_model_stream *s, bool push);
+    /* What a recurrent layer keeps per sequence; NULL: there are none. */
+    void        (*state)(const bt_model_config *c, bt_state_layer *ret_layer);
 };
 
 extern const bt_model_family bt_model_family_llama, bt_model_family_qwen2, bt_model_family_qwen3,

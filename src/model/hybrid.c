@@ -5,6 +5,21 @@
 
 #include "model/family.h"
 
+/* Of a layer with attention, or of a delta net. */
+typedef struct {
+    bt_weight    norm, gate, out, ffn_norm;      /* gate: after attention, or of a net's heads */
+    bt_model_qkv qkv;
+    bt_weight    q_norm, k_norm;                 /* attention */
+    bt_weight    conv, alpha, beta, decay, dt_bias, delta_norm;     /* delta nets */
+    bt_model_ffn ffn;
+} tensors;
+
+typedef struct {
+    bt_model_plain plain;            /* qkv and a are wide enough for delta nets too */
+    bt_rows        c;                /* after the convolution; all rows only */
+    bt_rows        g;                /* gated */
+} rows;
+
 static void configure_tiled(bt_model_keys *k, bt_model_config *c)
 {
     (void)k;
@@ -14,7 +29,7 @@ static void configure_tiled(bt_model_keys *k, bt_model_config *c)
 /* ---- tensors ---- */
 
 static void load_attention(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_layer *to)
+                           tensors *to)
 {
     const uint32_t d = c->head_dim_k, n = c->n_heads[layer] * d, k = c->n_kv_heads[layer] * d;
     /* Of each head first the rows of query, then those of its gate. */
@@ -22,10 +37,10 @@ static void load_attention(bt_model_loader *l, const bt_model_config *c, uint32_
                                  .step = 2 * d };
     bt_model_cut gate = query;
     gate.first = d;
-    to->q = bt_model_load_cut(l, &query, "blk.%u.attn_q.weight", layer);
-    to->attn_gate = bt_model_load_cut(l, &gate, "blk.%u.attn_q.weight", layer);
-    to->k = bt_model_load_matrix(l, c->n_embd, k, "blk.%u.attn_k.weight", layer);
-    to->v = bt_model_load_matrix(l, c->n_embd, k, "blk.%u.attn_v.weight", layer);
+    to->qkv.q = bt_model_load_cut(l, &query, "blk.%u.attn_q.weight", layer);
+    to->gate = bt_model_load_cut(l, &gate, "blk.%u.attn_q.weight", layer);
+    to->qkv.k = bt_model_load_matrix(l, c->n_embd, k, "blk.%u.attn_k.weight", layer);
+    to->qkv.v = bt_model_load_matrix(l, c->n_embd, k, "blk.%u.attn_v.weight", layer);
     to->q_norm = bt_model_load_vector(l, d, "blk.%u.attn_q_norm.weight", layer);
     to->k_norm = bt_model_load_vector(l, d, "blk.%u.attn_k_norm.weight", layer);
     to->out = bt_model_load_matrix(l, n, c->n_embd, "blk.%u.attn_output.weight", layer);
@@ -34,18 +49,18 @@ static void load_attention(bt_model_loader *l, const bt_model_config *c, uint32_
 /* q, k, v and the gate of a delta net: two tensors, or in old files one that has them key head by
  * key head. */
 static void load_delta_input(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                             bt_model_layer *to)
+                             tensors *to)
 {
     const uint32_t s = c->delta_dim, keys = c->n_delta_k * s, values = c->n_delta_v * s;
     const uint32_t r = c->n_delta_v / c->n_delta_k;
     if (!bt_model_has_tensor(l, "blk.%u.ssm_in.weight", layer)) {
-        to->qkv = bt_model_load_matrix(l, c->n_embd, 2 * keys + values, "blk.%u.attn_qkv.weight",
-                                       layer);
-        to->attn_gate = bt_model_load_matrix(l, c->n_embd, values, "blk.%u.attn_gate.weight",
+        to->qkv.all = bt_model_load_matrix(l, c->n_embd, 2 * keys + values,
+                                           "blk.%u.attn_qkv.weight", layer);
+        to->gate = bt_model_load_matrix(l, c->n_embd, values, "blk.%u.attn_gate.weight",
                                              layer);
         return;
     }
-    bt_weight *const to_parts[] = { &to->q, &to->k, &to->v, &to->attn_gate };
+    bt_weight *const to_parts[] = { &to->qkv.q, &to->qkv.k, &to->qkv.v, &to->gate };
     const uint32_t first[] = { 0, s, 2 * s, (2 + r) * s }, run[] = { s, s, r * s, r * s };
     for (size_t i = 0; i < BT_LEN(to_parts); i++) {
         *to_parts[i] = bt_model_load_cut(l, &(bt_model_cut){
@@ -57,7 +72,7 @@ static void load_delta_input(bt_model_loader *l, const bt_model_config *c, uint3
 
 /* beta and alpha: two tensors, or one with r rows of either in turn. */
 static void load_delta_gates(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                             bt_model_layer *to)
+                             tensors *to)
 {
     const uint32_t n = c->n_delta_v, r = n / c->n_delta_k;
     bt_model_cut cut = { .n_in = c->n_embd, .n_out = n, .as_matrix = true };
@@ -75,7 +90,7 @@ static void load_delta_gates(bt_model_loader *l, const bt_model_config *c, uint3
 }
 
 static void load_delta_net(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_layer *to)
+                           tensors *to)
 {
     const uint32_t values = c->n_delta_v * c->delta_dim;
     const uint32_t channels = 2 * c->n_delta_k * c->delta_dim + values;
@@ -90,110 +105,163 @@ static void load_delta_net(bt_model_loader *l, const bt_model_config *c, uint32_
     to->out = bt_model_load_matrix(l, values, c->n_embd, "blk.%u.ssm_out.weight", layer);
 }
 
-static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bt_model_layer *to)
+static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, void *to_tensors)
 {
-    to->attn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
+    tensors *to = to_tensors;
+    to->norm = bt_model_load_vector(l, c->n_embd, "blk.%u.attn_norm.weight", layer);
     if (c->recurrent[layer]) {
         load_delta_net(l, c, layer, to);
     } else {
         load_attention(l, c, layer, to);
     }
     to->ffn_norm = bt_model_load_vector(l, c->n_embd, "blk.%u.post_attention_norm.weight", layer);
-    bt_model_load_ffn(l, c, layer, to);
+    bt_model_load_ffn(l, c, layer, &to->ffn);
 }
 
 /* ---- the tape ---- */
 
-static bt_model_rows put_attention(bt_tape *t, const bt_model *m, const bt_model_scratch *s,
-                                   uint32_t i, bool push)
+static uint32_t larger(uint32_t a, uint32_t b)
 {
-    const bt_model_config *c = &m->config;
-    const bt_model_layer *w = &m->layers[i];
-    bt_model_rows r = bt_model_rows_of(c, &s->all, i);
-    const uint32_t q = r.q.cols, k = r.k.cols;
-    bt_rows gate = bt_ops_rows_slice(s->all.qkv, q + 2 * k, q);
+    return a > b ? a : b;
+}
 
-    bt_linear(t, .x = r.h, .y = bt_ops_rows_slice(s->all.qkv, 0, 2 * q + 2 * k),
-              .w = {w->q, w->k, w->v, w->attn_gate});
-    bt_model_put_head_norms(t, m, &r, i);
-    bt_model_put_rotation(t, m, &r, i);
-    r = bt_model_put_kv(t, m, s, &r, i, push);
-    if (r.x.picked) {
-        const bt_rows picked = bt_ops_rows_slice(s->picked.qkv, q, q);
-        bt_pick(t, .x = gate, .y = picked);
-        gate = picked;
-    }
-    bt_model_put_attention(t, m, &r, i);
-    const bt_rows g = bt_ops_rows_slice(r.x.picked ? s->picked.g : s->all.g, 0, q);
-    bt_glu(t, .gate = gate, .up = r.a, .y = g, .act = BT_ACT_SIGMOID);
-    bt_linear(t, .x = g, .y = r.x, .w = { w->out }, .add = true);
+static uint32_t delta_values(const bt_model_config *c)
+{
+    return c->n_delta_v * c->delta_dim;
+}
+
+/* What the convolution of a delta net sees: q, k and v. */
+static uint32_t delta_channels(const bt_model_config *c)
+{
+    return 2 * c->n_delta_k * c->delta_dim + delta_values(c);
+}
+
+static rows take_rows(bt_tape *t, const bt_model_config *c, const bt_model_stream *s, bool picked)
+{
+    const uint32_t heads = bt_model_most(c->n_heads, c->n_layers), q = heads * c->head_dim_k;
+    const uint32_t kv_heads = picked ? 0 : bt_model_most(c->n_kv_heads, c->n_layers);
+    const uint32_t kv = kv_heads * (c->head_dim_k + c->head_dim_v);
+    const uint32_t values = delta_values(c), channels = delta_channels(c);
+    const uint32_t delta = picked ? values : channels + values + 2 * c->n_delta_v;
+    rows r = { .plain.s = *s };
+    r.plain.heads.qkv = bt_model_take(t, picked, larger(2 * q + kv, delta));
+    r.plain.heads.a = bt_model_take(t, picked, larger(heads * c->head_dim_v, values));
+    r.c = bt_model_take(t, picked, picked ? 0 : channels);
+    r.g = bt_model_take(t, picked, larger(q, values));
+    r.plain.hidden = bt_model_take_hidden(t, c, picked);
     return r;
 }
 
-/* h through the layer's projections: channels, gates of heads, beta, alpha, side by side. */
-static void put_delta_input(bt_tape *t, const bt_model_layer *w, bt_rows h, bt_rows all,
-                            uint32_t n_heads)
+/* x += attention's answer, gated. */
+static void put_attention(bt_tape *t, const bt_model *m, const rows *all, const rows *picked,
+                          uint32_t i, bool push)
 {
-    if (w->qkv.id != 0) {
-        bt_linear(t, .x = h, .y = all, .w = { w->qkv, w->attn_gate, w->beta, w->alpha });
+    const bt_model_config *c = &m->config;
+    const tensors *w = (const tensors *)m->layers + i;
+    bt_model_plain r = bt_model_plain_of(c, &all->plain, i);
+    const uint32_t q = r.heads.q.cols, k = r.heads.k.cols;
+    const bt_rows wide = all->plain.heads.qkv;
+    bt_rows gate = bt_ops_rows_slice(wide, q + 2 * k, q);
+
+    bt_linear(t, .x = r.s.h, .y = bt_ops_rows_slice(wide, 0, 2 * q + 2 * k),
+              .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
+    bt_model_put_head_norms(t, c, w->q_norm, w->k_norm, &r.heads, i);
+    bt_model_put_rotation(t, m, &r.heads, i);
+    r = bt_model_put_kv_plain(t, c, &r, &picked->plain, i, push);
+    if (r.s.x.picked) {
+        const bt_rows to = bt_ops_rows_slice(picked->plain.heads.qkv, q, q);
+        bt_pick(t, .x = gate, .y = to);
+        gate = to;
+    }
+    bt_model_put_attention(t, c, &r.heads, i);
+    const bt_rows g = bt_ops_rows_slice(r.s.x.picked ? picked->g : all->g, 0, q);
+    bt_glu(t, .gate = gate, .up = r.heads.a, .y = g, .act = BT_ACT_SIGMOID);
+    bt_linear(t, .x = g, .y = r.s.x, .w = { w->out }, .add = true);
+}
+
+/* h through the layer's projections: channels, gates of heads, beta, alpha, side by side. */
+static void put_delta_input(bt_tape *t, const tensors *w, bt_rows h, bt_rows all, uint32_t n_heads)
+{
+    if (w->qkv.all.id != 0) {
+        bt_linear(t, .x = h, .y = all, .w = { w->qkv.all, w->gate, w->beta, w->alpha });
         return;
     }
     const uint32_t wide = all.cols - 2 * n_heads;
     bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, 0, wide),
-              .w = {w->q, w->k, w->v, w->attn_gate});
-    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, wide, 2 * n_heads), .w = {w->beta, w->alpha});
+              .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
+    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, wide, 2 * n_heads),
+              .w = { w->beta, w->alpha });
 }
 
-static bt_model_rows put_delta_net(bt_tape *t, const bt_model *m, const bt_model_scratch *s,
-                                   uint32_t i, bool push)
+/* The net's answer, normed by head and gated by z, is added to x. */
+static void put_delta_output(bt_tape *t, const bt_model_config *c, const tensors *w, bt_rows z,
+                             bt_rows a, bt_rows g, bt_rows x)
+{
+    bt_head_norm(t, .x = a, .w = w->delta_norm, .n_heads = c->n_delta_v, .eps = c->rms_eps);
+    bt_glu(t, .gate = z, .up = a, .y = g, .act = BT_ACT_SILU);
+    bt_linear(t, .x = g, .y = x, .w = { w->out }, .add = true);
+}
+
+static void put_delta_net(bt_tape *t, const bt_model *m, const rows *all, const rows *picked,
+                          uint32_t i, bool push)
 {
     const bt_model_config *c = &m->config;
-    const bt_model_layer *w = &m->layers[i];
+    const tensors *w = (const tensors *)m->layers + i;
     const uint32_t n = c->n_delta_v, keys = c->n_delta_k * c->delta_dim;
-    const uint32_t values = n * c->delta_dim, channels = 2 * keys + values;
-    bt_model_rows r = bt_model_rows_of(c, &s->all, i);
-    bt_rows z = bt_ops_rows_slice(s->all.qkv, channels, values);
-    bt_rows a = bt_ops_rows_slice(s->all.a, 0, values);
-    const bool last = i + 1 == c->n_layers;
+    const uint32_t values = delta_values(c), channels = delta_channels(c);
+    const bt_rows wide = all->plain.heads.qkv;
+    const bt_rows z = bt_ops_rows_slice(wide, channels, values);
+    const bt_rows a = bt_ops_rows_slice(all->plain.heads.a, 0, values);
 
-    put_delta_input(t, w, r.h, bt_ops_rows_slice(s->all.qkv, 0, channels + values + 2 * n), n);
-    bt_short_conv(t, .x = bt_ops_rows_slice(s->all.qkv, 0, channels), .y = r.c, .w = w->conv,
+    put_delta_input(t, w, all->plain.s.h, bt_ops_rows_slice(wide, 0, channels + values + 2 * n), n);
+    bt_short_conv(t, .x = bt_ops_rows_slice(wide, 0, channels), .y = all->c, .w = w->conv,
                   .layer = i, .act = BT_ACT_SILU);
-    bt_delta_scan(t, .q = bt_ops_rows_slice(r.c, 0, keys), .k = bt_ops_rows_slice(r.c, keys, keys),
-                  .v = bt_ops_rows_slice(r.c, 2 * keys, values),
-                  .beta = bt_ops_rows_slice(s->all.qkv, channels + values, n),
-                  .alpha = bt_ops_rows_slice(s->all.qkv, channels + values + n, n), .y = a,
+    bt_delta_scan(t, .q = bt_ops_rows_slice(all->c, 0, keys),
+                  .k = bt_ops_rows_slice(all->c, keys, keys),
+                  .v = bt_ops_rows_slice(all->c, 2 * keys, values),
+                  .beta = bt_ops_rows_slice(wide, channels + values, n),
+                  .alpha = bt_ops_rows_slice(wide, channels + values + n, n), .y = a,
                   .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .n_k_heads = c->n_delta_k,
                   .n_v_heads = n, .tiled = c->delta_tiled, .l2_eps = c->rms_eps,
                   .scale = 1.0f / sqrtf((float)c->delta_dim));
     if (push) {
         bt_mark(t, .layer = i);
     }
-    if (last) {
-        r = bt_model_rows_of(c, &s->picked, i);
-        bt_pick(t, .x = s->all.x, .y = r.x);
-        bt_pick(t, .x = z, .y = bt_ops_rows_slice(s->picked.qkv, 0, values));
-        bt_pick(t, .x = a, .y = bt_ops_rows_slice(s->picked.a, 0, values));
-        z = bt_ops_rows_slice(s->picked.qkv, 0, values);
-        a = bt_ops_rows_slice(s->picked.a, 0, values);
+    if (i + 1 < c->n_layers) {
+        put_delta_output(t, c, w, z, a, bt_ops_rows_slice(all->g, 0, values), all->plain.s.x);
+        return;
     }
-    const bt_rows g = bt_ops_rows_slice(last ? s->picked.g : s->all.g, 0, values);
-    bt_head_norm(t, .x = a, .w = w->delta_norm, .n_heads = n, .eps = c->rms_eps);
-    bt_glu(t, .gate = z, .up = a, .y = g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = g, .y = r.x, .w = { w->out }, .add = true);
-    return r;
+    const bt_rows picked_z = bt_ops_rows_slice(picked->plain.heads.qkv, 0, values);
+    const bt_rows picked_a = bt_ops_rows_slice(picked->plain.heads.a, 0, values);
+    bt_pick(t, .x = all->plain.s.x, .y = picked->plain.s.x);
+    bt_pick(t, .x = z, .y = picked_z);
+    bt_pick(t, .x = a, .y = picked_a);
+    put_delta_output(t, c, w, picked_z, picked_a, bt_ops_rows_slice(picked->g, 0, values),
+                     picked->plain.s.x);
 }
 
-static void layer(bt_tape *t, const bt_model *m, const bt_model_scratch *s, uint32_t i, bool push)
+static bt_model_stream layers(bt_tape *t, const bt_model *m, const bt_model_stream *s, bool push)
 {
     const bt_model_config *c = &m->config;
-    const bt_model_layer *w = &m->layers[i];
-
-    bt_rmsnorm(t, .x = s->all.x, .w = w->attn_norm, .y = s->all.h, .eps = c->rms_eps);
-    const bt_model_rows r = c->recurrent[i] ? put_delta_net(t, m, s, i, push)
-                                            : put_attention(t, m, s, i, push);
-    bt_rmsnorm(t, .x = r.x, .w = w->ffn_norm, .y = r.h, .eps = c->rms_eps);
-    bt_model_put_ffn(t, m, w, &r);
+    const rows all = take_rows(t, c, s, false);
+    const bt_model_stream end = bt_model_take_stream(t, c, true);
+    const rows picked = take_rows(t, c, &end, true);
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        const tensors *w = (const tensors *)m->layers + i;
+        const rows *rest = i + 1 < c->n_layers ? &all : &picked;
+        const bt_model_hidden hidden = bt_model_hidden_of(c, &rest->plain.hidden, i);
+        bt_ops_tape_set_layer(t, i);
+        bt_rmsnorm(t, .x = s->x, .w = w->norm, .y = s->h, .eps = c->rms_eps);
+        if (c->recurrent[i]) {
+            put_delta_net(t, m, &all, &picked, i, push);
+        } else {
+            put_attention(t, m, &all, &picked, i, push);
+        }
+        bt_rmsnorm(t, .x = rest->plain.s.x, .w = w->ffn_norm, .y = rest->plain.s.h,
+                   .eps = c->rms_eps);
+        bt_model_put_ffn(t, c, &w->ffn, &rest->plain.s, &hidden);
+    }
+    return end;
 }
 
 /* ---- the families ---- */
@@ -203,8 +271,9 @@ const bt_model_family bt_model_family_qwen35 = {
     .rope_style = BT_ROPE_NEOX,
     .hybrid = true,
     .configure = configure_tiled,
+    .layer_bytes = sizeof(tensors),
     .load = load,
-    .layer = layer,
+    .layers = layers,
 };
 
 const bt_model_family bt_model_family_qwen35moe = {
@@ -213,8 +282,9 @@ const bt_model_family bt_model_family_qwen35moe = {
     .hybrid = true,
     .has_experts = true,
     .configure = configure_tiled,
+    .layer_bytes = sizeof(tensors),
     .load = load,
-    .layer = layer,
+    .layers = layers,
 };
 
 const bt_model_family bt_model_family_qwen3next = {
@@ -222,6 +292,7 @@ const bt_model_family bt_model_family_qwen3next = {
     .rope_style = BT_ROPE_NEOX,
     .hybrid = true,
     .has_experts = true,
+    .layer_bytes = sizeof(tensors),
     .load = load,
-    .layer = layer,
+    .layers = layers,
 };

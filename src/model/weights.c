@@ -220,17 +220,17 @@ void bt_model_require(bt_model_loader *l, bool there, const char *names, ...)
 /* ---- groups that families share ---- */
 
 void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t layer, bool may_fuse,
-                       bt_model_layer *to)
+                       bt_model_qkv *to)
 {
     const uint32_t q = c->n_heads[layer] * c->head_dim_k;
     const uint32_t k = c->n_kv_heads[layer] * c->head_dim_k;
     const uint32_t v = c->n_kv_heads[layer] * c->head_dim_v;
     if (may_fuse) {
-        to->qkv =
+        to->all =
                 bt_model_load_opt_matrix(l, c->n_embd, q + k + v, "blk.%u.attn_qkv.weight", layer);
     }
-    if (to->qkv.id != 0) {
-        to->qkv_bias = bt_model_load_opt_vector(l, q + k + v, "blk.%u.attn_qkv.bias", layer);
+    if (to->all.id != 0) {
+        to->all_bias = bt_model_load_opt_vector(l, q + k + v, "blk.%u.attn_qkv.bias", layer);
         return;
     }
     to->q = bt_model_load_matrix(l, c->n_embd, q, "blk.%u.attn_q.weight", layer);
@@ -242,7 +242,7 @@ void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t la
 }
 
 void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                       bt_model_layer *to)
+                       bt_model_ffn *to)
 {
     const uint32_t d = c->n_embd, f = c->n_ff[layer];
     if (c->n_experts > 0) {
@@ -355,7 +355,7 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
     float *angles = bt_alloc(BT_MEM_model, 3 * (size_t)n_half * sizeof *angles);
     l.contents = bt_alloc_zero(BT_MEM_model, n + 1, sizeof *l.contents);
     l.used = bt_alloc_zero(BT_MEM_model, n + 1, sizeof *l.used);
-    m->layers = bt_alloc_zero(BT_MEM_model, m->config.n_layers, sizeof *m->layers);
+    m->layers = bt_alloc_zero(BT_MEM_model, m->config.n_layers, m->family->layer_bytes);
     if (!angles || !l.contents || !l.used || !m->layers) {
         l.status = bt_fail(err, BT_E_NOMEM, "no memory for the tables of a model");
     }
@@ -363,7 +363,7 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
         load_ends(&l, m);
     }
     for (uint32_t i = 0; i < m->config.n_layers && l.status == BT_OK; i++) {
-        m->family->load(&l, &m->config, i, &m->layers[i]);
+        m->family->load(&l, &m->config, i, (char *)m->layers + i * m->family->layer_bytes);
     }
     if (l.status == BT_OK) {
         load_rope(&l, m, angles + 2 * n_half, angles);
