@@ -82,7 +82,7 @@ static completion *open_completion(bt_exchange *x, const bt_api *api, bt_problem
     c->server = x->server;
     c->connection = x->connection;
     bt_serve_body_init(&c->body);
-    bt_serve_prompts_init(&c->prompts);
+    bt_serve_prompts_init(&c->prompts, x->connection->fd);
     bt_buf_init(&c->out, BT_MEM_serve, BT_RENDERED_BYTES_MAX);
     const bt_body_defaults defaults = defaults_of(x);
     if (bt_serve_body_parse(&c->body, api, bt_buf_text(&x->body), x->body.size, &defaults,

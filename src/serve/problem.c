@@ -41,17 +41,17 @@ void bt_serve_problem_set_status(bt_problem *p, bt_status status, const char *se
                          sentence && sentence[0] ? sentence : bt_status_text(status));
 }
 
-void bt_serve_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx)
+void bt_serve_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx,
+                                  bool at_least)
 {
     if (p->http) {
         return;
     }
     /* Both wordings: agents look for either to decide that the history must be shortened. */
-    bt_serve_problem_set(
-            p, 400, NULL,
-            "context_length_exceeded: the prompt has %u tokens and exceeds the available "
-            "context size of %u tokens (one is needed for the answer)",
-            n_prompt_tokens, n_ctx);
+    bt_serve_problem_set(p, 400, NULL,
+                         "context_length_exceeded: the prompt has %s%u tokens and exceeds the "
+                         "available context size of %u tokens (one is needed for the answer)",
+                         at_least ? "at least " : "", n_prompt_tokens, n_ctx);
     p->type = "exceed_context_size_error";
     p->n_prompt_tokens = n_prompt_tokens;
     p->n_ctx = n_ctx;

@@ -29,7 +29,9 @@ void bt_serve_problem_set(bt_problem *p, int http, const char *param, const char
         __attribute__((format(printf, 4, 5)));
 /* From a failed call of another room. */
 void bt_serve_problem_set_status(bt_problem *p, bt_status status, const char *sentence);
-void bt_serve_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx);
+/* `at_least`: the prompt was not counted to its end. */
+void bt_serve_problem_set_context(bt_problem *p, uint32_t n_prompt_tokens, uint32_t n_ctx,
+                                  bool at_least);
 /* Policy `fail`, and the prompt is longer than any worker takes: so it would be each time. */
 void bt_serve_problem_set_prefill_too_long(bt_problem *p, const char *sentence);
 /* {"error": {...}}. */

@@ -3,10 +3,11 @@
 #include <string.h>
 
 #include "engine/snapshots.h"
+#include "serve/connections.h"
 
-void bt_serve_prompts_init(bt_prompts *p)
+void bt_serve_prompts_init(bt_prompts *p, int fd)
 {
-    *p = (bt_prompts){ 0 };
+    *p = (bt_prompts){ .fd = fd };
 }
 
 void bt_serve_prompts_done(bt_prompts *p)
@@ -18,6 +19,41 @@ void bt_serve_prompts_done(bt_prompts *p)
     *p = (bt_prompts){ 0 };
 }
 
+static bool client_is_gone(void *prompts)
+{
+    return bt_serve_socket_is_gone(((const bt_prompts *)prompts)->fd);
+}
+
+static void set_failure(bt_problem *problem, bt_status status, const bt_error *err)
+{
+    if (status == BT_E_CANCELLED) {
+        bt_serve_problem_set(problem, 499, NULL, "the client is gone");
+    } else {
+        bt_serve_problem_set_status(problem, status, err->text);
+    }
+}
+
+/* What cannot fit whatever its tokens are is not tokenised: 10 MB take up to 26 s. */
+static bool may_fit(const bt_serving *serving, size_t bytes, bt_problem *problem)
+{
+    const uint32_t n_ctx = bt_engine_options_of(serving->engine)->n_ctx;
+    const size_t least = bytes / bt_text_tokenizer_piece_max(serving->tokenizer);
+    if (least > n_ctx) {
+        bt_serve_problem_set_context(problem, least < UINT32_MAX ? (uint32_t)least : UINT32_MAX,
+                                     n_ctx, true);
+    }
+    return least <= n_ctx;
+}
+
+static size_t text_bytes(const json_t *value)
+{
+    size_t bytes = json_string_length(value);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        bytes += json_string_length(json_array_get(value, i));
+    }
+    return bytes;
+}
+
 /* ---- plain prompts ---- */
 
 static bool encode_text(const bt_serving *serving, const json_t *value, const bt_encode_options *o,
@@ -27,7 +63,7 @@ static bool encode_text(const bt_serving *serving, const json_t *value, const bt
     const bt_status status = bt_text_tokenizer_encode(serving->tokenizer, json_string_value(value),
                                                       json_string_length(value), o, to, &err);
     if (status != BT_OK) {
-        bt_serve_problem_set_status(problem, status, err.text);
+        set_failure(problem, status, &err);
     }
     return status == BT_OK;
 }
@@ -119,7 +155,7 @@ static bool encode_chat(const bt_serving *serving, const bt_chat_prompt *prompt,
     return status == BT_OK;
 }
 
-/* How many tokens the prompt shares with one of its first n_messages and nothing behind them; 0
+/* How many tokens the prompt shares with one of its first n_messages and nothing after them; 0
  * where the format does not render those alone. */
 static uint32_t shared_tokens(const bt_serving *serving, const bt_body *body, size_t n_messages,
                               const bt_tokens *whole)
@@ -168,9 +204,10 @@ static bool make_chat(bt_prompts *p, const bt_body *body, const bt_serving *serv
     bt_chat_prompt prompt;
     bt_error err = { 0 };
     bt_text_chat_prompt_init(&prompt);
-    bool ok = bt_serve_prompt_render(serving, body, &prompt, problem);
+    bool ok = bt_serve_prompt_render(serving, body, &prompt, problem) &&
+              may_fit(serving, prompt.text.size, problem);
     if (ok && !encode_chat(serving, &prompt, &p->tokens[0], &err)) {
-        bt_serve_problem_set_status(problem, err.status, err.text);
+        set_failure(problem, err.status, &err);
         ok = false;
     }
     bt_text_chat_prompt_done(&prompt);
@@ -241,8 +278,11 @@ bool bt_serve_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving 
     for (uint32_t i = 0; i < n; i++) {
         bt_tokens *to = &p->tokens[p->n++];
         bt_text_tokens_init(to);
+        to->stop = client_is_gone;
+        to->stop_context = p;
         const bool ok = chat ? make_chat(p, body, serving, problem)
-                             : bt_serve_prompt_encode(serving, body->prompts[i], &options, "prompt",
+                             : may_fit(serving, text_bytes(body->prompts[i]), problem) &&
+                               bt_serve_prompt_encode(serving, body->prompts[i], &options, "prompt",
                                                       to, problem);
         if (!ok) {
             return false;

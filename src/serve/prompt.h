@@ -9,6 +9,7 @@
 #include "serve/server.h"
 
 typedef struct {
+    int            fd;                 /* the client's socket: work ends when it has left; -1 */
     bt_tokens      tokens[BT_PROMPTS_MAX];
     uint32_t       n;
     bt_logit_bias *bias;
@@ -18,9 +19,10 @@ typedef struct {
     uint32_t       borders[2], n_borders;
 } bt_prompts;
 
-void bt_serve_prompts_init(bt_prompts *p);
+void bt_serve_prompts_init(bt_prompts *p, int fd);
 void bt_serve_prompts_done(bt_prompts *p);
-/* false: `problem` says what is wrong (unknown token ids, an empty prompt, no chat format). */
+/* false: `problem` says what is wrong (unknown token ids, an empty prompt, no chat format, a text
+ * that is too long whatever its tokens are; 499: the client has left). */
 bool bt_serve_prompts_make(bt_prompts *p, const bt_body *body, const bt_serving *serving,
                            bt_problem *problem);
 /* A string or a mixed array; appends to `to`. `specials`: add_special, for the first piece only. */

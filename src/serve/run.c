@@ -76,7 +76,7 @@ static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
         c->seed = bt_engine_request_seed(c->request);
     } else if (status == BT_E_CONTEXT) {
         bt_serve_problem_set_context(problem, o.n_tokens,
-                                     bt_engine_options_of(r->o.serving->engine)->n_ctx);
+                                     bt_engine_options_of(r->o.serving->engine)->n_ctx, false);
     } else {
         bt_serve_problem_set_status(problem, status, err.text);
         if (status == BT_E_FULL) {
@@ -163,7 +163,8 @@ bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem)
     for (uint32_t i = 0; i < o->prompts->n; i++) {
         const uint32_t n_ctx = bt_engine_options_of(o->serving->engine)->n_ctx;
         if (o->prompts->tokens[i].count + 1 > n_ctx) {
-            bt_serve_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx);
+            bt_serve_problem_set_context(problem, (uint32_t)o->prompts->tokens[i].count, n_ctx,
+                                         false);
         }
     }
     if (o->body->where == BT_WHERE_REMOTE && o->body->policy == BT_POLICY_FAIL &&

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 
-enum { SHORT_MAX = 24, NODES_FIRST = 64 };
+enum { SHORT_MAX = 24, NODES_FIRST = 64, STOP_MERGES = 4096 };
 
 void bt_text_merger_begin(bt_merger *m)
 {
@@ -133,8 +133,11 @@ static bt_status run_long(bt_merger *m, uint32_t end, bt_merge_look *look, const
     for (uint32_t i = 0; i < m->count; i++) {
         BT_TRY(push(m, i));
     }
-    while (m->heap_count > 0) {
+    for (uint32_t n = 1; m->heap_count > 0; n++) {
         const uint64_t entry = pop(m);
+        if (m->stop && n % STOP_MERGES == 0 && m->stop(m->stop_context)) {
+            return BT_E_CANCELLED;
+        }
         const uint32_t node = (uint32_t)entry;
         if (m->nodes[node].key != entry >> 32) {
             continue;

@@ -30,6 +30,8 @@ typedef struct {
     size_t         count, capacity;
     uint64_t      *heap;              /* key << 32 | node */
     size_t         heap_count, heap_capacity;
+    bool         (*stop)(void *context);   /* as in bt_tokens, for pieces without end */
+    void          *stop_context;
 } bt_merger;
 
 /* Sets key and merged of `left`, whose pair covers text[left->begin .. end). */

@@ -33,8 +33,14 @@ void bt_text_tokens_done(bt_tokens *t)
     *t = (bt_tokens){ 0 };
 }
 
+/* Tokens between two looks: well under a millisecond of work. */
+enum { STOP_TOKENS = 512 };
+
 bt_status bt_text_tokens_push(bt_tokens *t, uint32_t id)
 {
+    if (t->stop && t->count % STOP_TOKENS == 0 && t->stop(t->stop_context)) {
+        return BT_E_CANCELLED;
+    }
     if (t->count == t->capacity) {
         const size_t capacity = t->capacity ? t->capacity * 2 : 64;
         size_t size;
@@ -147,8 +153,8 @@ static bt_status encode_part(const bt_tokenizer *t, const char *text, size_t siz
 
 static bt_status push_id(bt_tokens *to, uint32_t id, bt_error *err)
 {
-    return bt_text_tokens_push(to, id) == BT_OK ? BT_OK
-                                           : bt_fail(err, BT_E_NOMEM, "no memory for more tokens");
+    const bt_status status = bt_text_tokens_push(to, id);
+    return status == BT_OK ? BT_OK : bt_fail(err, status, "no memory for more tokens");
 }
 
 /* Parts between cuts in turn; each stands at the beginning or behind a special token. */
@@ -181,7 +187,7 @@ static bt_status encode(const bt_tokenizer *t, const input *in, bt_tokens *to, b
                        in->size, BT_RENDERED_BYTES_MAX);
     }
     const size_t before = to->count;
-    bt_merger merger = { 0 };
+    bt_merger merger = { .stop = to->stop, .stop_context = to->stop_context };
     bt_cuts cuts = { 0 };
     bt_status status =
             bt_text_special_cut(t->special, in->text, in->size, in->users, in->n_users, &cuts, err);

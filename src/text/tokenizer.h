@@ -26,6 +26,10 @@ typedef struct bt_tokenizer bt_tokenizer;
 typedef struct {
     uint32_t *ids;
     size_t    count, capacity;
+    /* Asked from time to time while a text is encoded; true ends that with BT_E_CANCELLED. NULL:
+     * nobody asks. */
+    bool    (*stop)(void *context);
+    void     *stop_context;
 } bt_tokens;
 
 void bt_text_tokens_init(bt_tokens *t);

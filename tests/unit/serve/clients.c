@@ -96,6 +96,22 @@ static void a_client_that_leaves_frees_its_place(void **state)
     }
 }
 
+static void tokenising_ends_when_the_client_leaves(void **state)
+{
+    (void)state;
+    fake.encode_blocks = true;
+    const int fd = http_connect(port);
+    http_request(fd, "POST", "/completion", "", "{\"prompt\":\"p\"}", 14);
+    while (fake.n_encoded == 0) {
+        bt_clock_sleep_ms(1);
+    }
+    close(fd);
+    while (fake.n_stopped == 0) {
+        bt_clock_sleep_ms(1);
+    }
+    assert_int_equal(fake.n_submitted, 0);
+}
+
 static void a_slow_client_is_shown_the_door(void **state)
 {
     (void)state;
@@ -198,6 +214,7 @@ int main(void)
         T(keys_are_asked_for_except_in_public),
         T(foreign_pages_and_names_are_kept_out),
         T(a_client_that_leaves_frees_its_place),
+        T(tokenising_ends_when_the_client_leaves),
         T(a_slow_client_is_shown_the_door),
         T(while_loading_everything_but_the_page_is_503),
         T(stopping_lets_answers_finish),

@@ -55,6 +55,20 @@ static void a_prompt_too_long_is_told_with_both_numbers(void **state)
     json_decref(root);
 }
 
+static void a_prompt_that_cannot_fit_is_not_tokenised(void **state)
+{
+    (void)state;
+    const size_t size = 1u << 20;
+    char *body = malloc(size + 64);
+    const int begun = sprintf(body, "{\"prompt\":\"");
+    memset(body + begun, 'x', size);
+    strcpy(body + begun + size, "\"}");
+    expect_error(http_post(port, "/completion", body), 400, "exceed_context_size_error",
+                 "at least 349525 tokens");
+    assert_int_equal(fake.n_encoded, 0);
+    free(body);
+}
+
 static void a_full_queue_is_429_with_retry_after(void **state)
 {
     (void)state;
@@ -133,6 +147,7 @@ int main(void)
         T(an_early_failure_is_an_http_error_even_in_a_stream),
         T(a_late_failure_is_an_event),
         T(a_prompt_too_long_is_told_with_both_numbers),
+        T(a_prompt_that_cannot_fit_is_not_tokenised),
         T(a_full_queue_is_429_with_retry_after),
         T(errors_have_status_type_and_field),
         T(a_body_over_the_limit_is_413),

@@ -19,6 +19,8 @@ static struct {
     uint32_t    n_ctx, n_parallel, queue_max;
     bt_status   fail_status;           /* END with this error instead of ... */
     uint32_t    fail_after;            /* ... this token */
+    atomic_bool encode_blocks;         /* until the client leaves */
+    atomic_uint n_encoded, n_stopped;
     atomic_uint n_alive, n_submitted, n_cancelled;
 } fake;
 
@@ -42,6 +44,8 @@ static void fake_reset(void)
     fake.queue_max = 64;
     fake.fail_status = BT_OK;
     fake.fail_after = 0;
+    fake.encode_blocks = false;
+    fake.n_encoded = fake.n_stopped = fake.n_submitted = 0;
 }
 
 /* ---- engine ---- */
@@ -278,11 +282,19 @@ bt_status bt_text_tokens_push(bt_tokens *t, uint32_t id)
 bt_status bt_text_tokenizer_encode(const bt_tokenizer *t, const char *text, size_t size,
                                    const bt_encode_options *o, bt_tokens *to, bt_error *err)
 {
-    (void)t, (void)err;
+    (void)t;
     if (o->add_special) {
         BT_TRY(bt_text_tokens_push(to, 256));
     }
     for (size_t i = 0; i < size; i++) {
+        fake.n_encoded++;
+        while (fake.encode_blocks && to->stop && !to->stop(to->stop_context)) {
+            bt_clock_sleep_ms(1);              /* until the client leaves */
+        }
+        if (fake.encode_blocks) {
+            fake.n_stopped++;
+            return bt_fail(err, BT_E_CANCELLED, "stopped");
+        }
         if (o->parse_special && size - i >= 3 && memcmp(text + i, "<e>", 3) == 0) {
             BT_TRY(bt_text_tokens_push(to, 257));
             i += 2;
@@ -329,6 +341,7 @@ void bt_text_tokenizer_decode(const bt_tokenizer *t, const uint32_t *ids, size_t
     }
 }
 
+size_t bt_text_tokenizer_piece_max(const bt_tokenizer *t) { (void)t; return 3; }
 uint32_t bt_text_tokenizer_count(const bt_tokenizer *t) { (void)t; return 258; }
 uint32_t bt_text_tokenizer_bos(const bt_tokenizer *t) { (void)t; return 256; }
 uint32_t bt_text_tokenizer_eos(const bt_tokenizer *t) { (void)t; return 257; }

@@ -127,7 +127,7 @@ static void an_overflow_tells_both_numbers(void **state)
 {
     (void)state;
     bt_problem p = { 0 };
-    bt_serve_problem_set_context(&p, 5000, 4096);
+    bt_serve_problem_set_context(&p, 5000, 4096, false);
     bt_serve_problem_write(&p, &w);
     json_t *root = json_loads(bt_buf_text(&out), 0, NULL);
     const json_t *error = json_object_get(root, "error");
