@@ -81,10 +81,11 @@ static void give_states(const doubt *q, uint32_t layer)
                                                    q->reference_step->state->buffer);
     for (uint32_t i = 0; i < q->device_step->n_sequences; i++) {
         const uint64_t at = q->device_step->sequences[i].state_slot * s->slot_bytes;
-        memcpy(to + at + l->conv_offset, from + at + l->conv_offset,
-               (size_t)l->conv_rows * l->conv_cols * sizeof(float));
-        memcpy(to + at + l->delta_offset, from + at + l->delta_offset,
-               (size_t)l->n_heads * l->dk * l->dv * sizeof(float));
+        for (uint32_t j = 0; j < l->n_tensors; j++) {
+            const bt_state_tensor *tensor = &l->tensors[j];
+            memcpy(to + at + tensor->offset, from + at + tensor->offset,
+                   (size_t)bt_ops_state_tensor_bytes(tensor));
+        }
     }
 }
 

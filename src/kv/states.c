@@ -34,32 +34,27 @@ struct bt_state_pool {
     uint64_t        clock;
 };
 
-static uint64_t conv_bytes(const bt_state_layer *y)
-{
-    return (uint64_t)y->conv_rows * y->conv_cols * sizeof(float);
-}
-
-static uint64_t delta_bytes(const bt_state_layer *y)
-{
-    return (uint64_t)y->n_heads * y->dk * y->dv * sizeof(float);
-}
-
 static uint64_t aligned(uint64_t size)
 {
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Of one layer in a slot, padded. */
-static uint64_t layer_room(const bt_state_layer *y)
+static uint64_t bytes_of(const bt_state_layer *y)
 {
-    return aligned(conv_bytes(y)) + aligned(delta_bytes(y));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < y->n_tensors; i++) {
+        sum += bt_ops_state_tensor_bytes(&y->tensors[i]);
+    }
+    return sum;
 }
 
 uint64_t bt_kv_state_slot_bytes(const bt_state_layer *layers, uint32_t n_layers)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n_layers; i++) {
-        sum += layer_room(&layers[i]);
+        for (uint32_t j = 0; j < layers[i].n_tensors; j++) {
+            sum += aligned(bt_ops_state_tensor_bytes(&layers[i].tensors[j]));
+        }
     }
     return sum;
 }
@@ -75,10 +70,11 @@ static bt_status lay_out(bt_state_pool *p, const bt_state_pool_options *o, bt_er
     for (uint32_t i = 0; i < o->n_layers; i++) {
         bt_state_layer *y = &l->layers[i];
         *y = o->layers[i];
-        y->conv_offset = l->slot_bytes;
-        y->delta_offset = y->conv_offset + aligned(conv_bytes(y));
-        l->slot_bytes += layer_room(y);
-        p->state_bytes += conv_bytes(y) + delta_bytes(y);
+        for (uint32_t j = 0; j < y->n_tensors; j++) {
+            y->tensors[j].offset = l->slot_bytes;
+            l->slot_bytes += aligned(bt_ops_state_tensor_bytes(&y->tensors[j]));
+        }
+        p->state_bytes += bytes_of(y);
     }
     BT_ASSERT(l->slot_bytes > 0);
     return BT_OK;
@@ -173,8 +169,7 @@ uint64_t bt_kv_state_bytes(const bt_state_pool *p)
 uint64_t bt_kv_state_layer_bytes(const bt_state_pool *p, uint32_t layer)
 {
     BT_ASSERT(layer < p->layout.n_layers);
-    const bt_state_layer *y = &p->layout.layers[layer];
-    return conv_bytes(y) + delta_bytes(y);
+    return bytes_of(&p->layout.layers[layer]);
 }
 
 /* ---- slots of sequences ---- */
@@ -445,23 +440,25 @@ uint64_t bt_kv_snapshot_bytes(bt_state_pool *p)
 
 /* ---- canonical layout ---- */
 
-/* Where a range of the canonical layout lies in a slot: at most two parts, since the convolution
- * and the matrices are aligned apart there. */
+/* Where a range of the canonical layout lies in a slot: one part for each tensor that it touches,
+ * since tensors are aligned there. */
 typedef struct { uint64_t at, from, size; } part;
 
-static uint32_t split(const bt_state_layer *y, uint64_t offset, uint64_t size, part ret[2])
+static uint32_t split(const bt_state_layer *y, uint64_t offset, uint64_t size,
+                      part ret[BT_STATE_TENSORS_MAX])
 {
-    const uint64_t conv = conv_bytes(y);
+    uint64_t begin = 0;                /* of the tensor, in the canonical layout */
     uint32_t n = 0;
-    BT_ASSERT(size <= conv + delta_bytes(y) && offset <= conv + delta_bytes(y) - size);
-    if (offset < conv && size > 0) {
-        const uint64_t most = conv - offset;
-        ret[n++] = (part){ .at = y->conv_offset + offset, .size = size < most ? size : most };
-    }
-    if (offset + size > conv) {
-        const uint64_t first = offset > conv ? offset : conv;
-        ret[n++] = (part){ .at = y->delta_offset + (first - conv), .from = first - offset,
-                           .size = offset + size - first };
+    BT_ASSERT(size <= bytes_of(y) && offset <= bytes_of(y) - size);
+    for (uint32_t i = 0; i < y->n_tensors; i++) {
+        const uint64_t end = begin + bt_ops_state_tensor_bytes(&y->tensors[i]);
+        const uint64_t first = offset > begin ? offset : begin;
+        const uint64_t last = offset + size < end ? offset + size : end;
+        if (first < last) {
+            ret[n++] = (part){ .at = y->tensors[i].offset + (first - begin),
+                               .from = first - offset, .size = last - first };
+        }
+        begin = end;
     }
     return n;
 }
@@ -469,7 +466,7 @@ static uint32_t split(const bt_state_layer *y, uint64_t offset, uint64_t size, p
 void bt_kv_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
                         uint64_t size, const void *from)
 {
-    part parts[2];
+    part parts[BT_STATE_TENSORS_MAX];
     BT_ASSERT(layer < p->layout.n_layers);
     const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
     for (uint32_t i = 0; i < n; i++) {
@@ -481,7 +478,7 @@ void bt_kv_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_
 void bt_kv_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
                         uint64_t size, void *to)
 {
-    part parts[2];
+    part parts[BT_STATE_TENSORS_MAX];
     BT_ASSERT(layer < p->layout.n_layers);
     const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
     for (uint32_t i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
 /* kv/states.h - recurrent states: a slot per sequence, and copies kept at chosen positions.
  *
- * A layer that does not keep rows keeps a state: the last inputs of its convolution and the matrix
- * of its delta rule, always f32. It sums up all tokens up to the last one evaluated and cannot be
- * rolled back, so to continue anywhere else one needs a copy that was taken there: a snapshot. A
- * slot holds all layers of one sequence; a snapshot is a slot that belongs to this pool and is
- * known by the tokens that led to it.
+ * A layer that does not keep rows keeps a state: a list of tensors (ops/step.h), always f32. It
+ * sums up all tokens up to the last one evaluated and cannot be rolled back, so to continue
+ * anywhere else one needs a copy that was taken there: a snapshot. A slot holds all layers of one
+ * sequence; a snapshot is a slot that belongs to this pool and is known by the tokens that led to
+ * it.
  *
  * Lifetime: create to destroy; borrows the device.
  * Threads:  slots belong to the engine thread, and so does what a sequence does with snapshots
@@ -79,8 +79,8 @@ bool bt_kv_snapshot_pin(bt_state_pool *p, uint64_t key, const uint32_t *tokens, 
                         uint32_t *ret_slot);
 void bt_kv_snapshot_unpin(bt_state_pool *p, uint32_t slot);
 
-/* Bytes [offset, offset + size) of one layer's state in the canonical layout: convolution rows,
- * oldest first, then per head the matrix as [dv][dk]; bt_kv_state_layer_bytes() bytes in all. */
+/* Bytes [offset, offset + size) of one layer's state in the canonical layout: its tensors one after
+ * the other, without padding; bt_kv_state_layer_bytes() bytes in all. */
 void bt_kv_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,
                         uint64_t size, const void *from);
 void bt_kv_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_t offset,

@@ -118,12 +118,7 @@ static void load(bt_model_loader *l, const bt_model_config *c, uint32_t layer, v
     bt_model_load_ffn(l, c, layer, &to->ffn);
 }
 
-/* ---- the tape ---- */
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
+/* ---- the state ---- */
 
 static uint32_t delta_values(const bt_model_config *c)
 {
@@ -134,6 +129,25 @@ static uint32_t delta_values(const bt_model_config *c)
 static uint32_t delta_channels(const bt_model_config *c)
 {
     return 2 * c->n_delta_k * c->delta_dim + delta_values(c);
+}
+
+enum { STATE_CONV, STATE_DELTA, STATE_TENSORS };
+
+/* The last inputs of the convolution, and a matrix per value head. */
+static void keep_state(const bt_model_config *c, bt_state_layer *ret_layer)
+{
+    *ret_layer = (bt_state_layer){ .n_tensors = STATE_TENSORS, .tensors = {
+        [STATE_CONV] = { .name = "conv", .n = 1, .rows = c->n_taps - 1, .cols = delta_channels(c) },
+        [STATE_DELTA] = { .name = "delta", .n = c->n_delta_v, .rows = c->delta_dim,
+                          .cols = c->delta_dim },
+    } };
+}
+
+/* ---- the tape ---- */
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
 }
 
 static rows take_rows(bt_tape *t, const bt_model_config *c, const bt_model_stream *s, bool picked)
@@ -215,15 +229,15 @@ static void put_delta_net(bt_tape *t, const bt_model *m, const rows *all, const 
 
     put_delta_input(t, w, all->plain.s.h, bt_ops_rows_slice(wide, 0, channels + values + 2 * n), n);
     bt_short_conv(t, .x = bt_ops_rows_slice(wide, 0, channels), .y = all->c, .w = w->conv,
-                  .layer = i, .act = BT_ACT_SILU);
+                  .layer = i, .state = STATE_CONV, .act = BT_ACT_SILU);
     bt_delta_scan(t, .q = bt_ops_rows_slice(all->c, 0, keys),
                   .k = bt_ops_rows_slice(all->c, keys, keys),
                   .v = bt_ops_rows_slice(all->c, 2 * keys, values),
                   .beta = bt_ops_rows_slice(wide, channels + values, n),
                   .alpha = bt_ops_rows_slice(wide, channels + values + n, n), .y = a,
-                  .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .n_k_heads = c->n_delta_k,
-                  .n_v_heads = n, .tiled = c->delta_tiled, .l2_eps = c->rms_eps,
-                  .scale = 1.0f / sqrtf((float)c->delta_dim));
+                  .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .state = STATE_DELTA,
+                  .n_k_heads = c->n_delta_k, .n_v_heads = n, .tiled = c->delta_tiled,
+                  .l2_eps = c->rms_eps, .scale = 1.0f / sqrtf((float)c->delta_dim));
     if (push) {
         bt_mark(t, .layer = i);
     }
@@ -274,6 +288,7 @@ const bt_model_family bt_model_family_qwen35 = {
     .layer_bytes = sizeof(tensors),
     .load = load,
     .layers = layers,
+    .state = keep_state,
 };
 
 const bt_model_family bt_model_family_qwen35moe = {
@@ -285,6 +300,7 @@ const bt_model_family bt_model_family_qwen35moe = {
     .layer_bytes = sizeof(tensors),
     .load = load,
     .layers = layers,
+    .state = keep_state,
 };
 
 const bt_model_family bt_model_family_qwen3next = {
@@ -295,4 +311,5 @@ const bt_model_family bt_model_family_qwen3next = {
     .layer_bytes = sizeof(tensors),
     .load = load,
     .layers = layers,
+    .state = keep_state,
 };

@@ -110,13 +110,15 @@ bool bt_ops_weight_is(bt_tape *t, bt_weight w, uint32_t n_in, uint32_t n_out, co
     return true;
 }
 
-bool bt_ops_takes_state(bt_tape *t, uint32_t layer, bool *touched)
+bool bt_ops_takes_state(bt_tape *t, uint32_t layer, uint32_t state)
 {
-    if (layer >= BT_LAYERS_MAX || touched[layer]) {
-        return bt_ops_mistake(t, "layer %u is beyond %u, or its state was moved on before", layer,
-                              BT_LAYERS_MAX);
+    if (layer >= BT_LAYERS_MAX || state >= BT_STATE_TENSORS_MAX ||
+        (t->states[layer] & (1u << state)) != 0) {
+        return bt_ops_mistake(t, "layer %u is beyond %u, or tensor %u of its state is beyond %u or "
+                              "was moved on before", layer, BT_LAYERS_MAX, state,
+                              BT_STATE_TENSORS_MAX);
     }
-    touched[layer] = true;
+    t->states[layer] |= (uint8_t)(1u << state);
     return true;
 }
 

@@ -27,7 +27,7 @@ struct bt_tape {
     bt_ops_slot   slots[BT_TAPE_SLOTS_MAX + 1];       /* number 0 unused */
     uint32_t      n_slots;
     uint32_t      k_cols[BT_LAYERS_MAX], v_cols[BT_LAYERS_MAX];  /* of a layer's kv_put; 0: none */
-    bool          convolves[BT_LAYERS_MAX], scans[BT_LAYERS_MAX];
+    uint8_t       states[BT_LAYERS_MAX];              /* bits: tensors moved on */
     bt_rows       result;
     bool          finished;
     bt_error      mistake;                            /* status BT_OK: none so far */
@@ -45,8 +45,8 @@ bool bt_ops_overlap(bt_rows a, bt_rows b);
 /* The weight exists and is n_in x n_out (n_out 0: any). */
 bool bt_ops_weight_is(bt_tape *t, bt_weight w, uint32_t n_in, uint32_t n_out, const char *what,
                       bt_weight_shape *ret_shape);
-/* The state of `layer` is touched by this kind of op for the first time. */
-bool bt_ops_takes_state(bt_tape *t, uint32_t layer, bool *touched);
+/* Tensor `state` of the layer's state is moved on for the first time. */
+bool bt_ops_takes_state(bt_tape *t, uint32_t layer, uint32_t state);
 /* The sum of a linear's or of experts' parts against y. */
 bool bt_ops_parts_fill(bt_tape *t, uint64_t n_out, bt_rows x, bt_rows y);
 

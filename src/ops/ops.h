@@ -78,10 +78,17 @@ typedef struct { bt_rows x; float cap; } bt_op_softcap;                 /* x = c
 typedef struct { bt_rows x, gate, y; bt_activation act; bool add; } bt_op_mul;
 
 /* Along each sequence, column by column: y at t = act(sum over m of w[m] * x at t - n_taps + 1 + m)
- * with the taps in order. Rows before this step are those of the sequence's state, which moves on.
- * w was loaded as_taps, n_taps x cols. */
-typedef struct { bt_rows x, y; bt_weight w; uint32_t layer; bt_activation act; } bt_op_short_conv;
-/* The gated delta rule along each sequence. Every value head has a state S, [dv][dk], f32. With
+ * with the taps in order. Rows before this step are those of the sequence's state, which moves on:
+ * tensor `state` of the layer, one matrix of n_taps - 1 rows, the oldest first. w was loaded
+ * as_taps, n_taps x cols. */
+typedef struct {
+    bt_rows       x, y;
+    bt_weight     w;
+    uint32_t      layer, state;
+    bt_activation act;
+} bt_op_short_conv;
+/* The gated delta rule along each sequence. Every value head has a state S, [dv][dk], a matrix of
+ * tensor `state` of the layer. With
  * q = scale * q / max(|q|, l2_eps), k = k / max(|k|, l2_eps) of its key head, beta = sigmoid(beta),
  * g = exp(decay * softplus(alpha + dt_bias)), one token after the other:
  *
@@ -92,7 +99,7 @@ typedef struct { bt_rows x, y; bt_weight w; uint32_t layer; bt_activation act; }
 typedef struct {
     bt_rows   q, k, v, alpha, beta, y;
     bt_weight decay, dt_bias;          /* vectors of n_v_heads */
-    uint32_t  layer, n_k_heads, n_v_heads;
+    uint32_t  layer, state, n_k_heads, n_v_heads;
     bool      tiled;
     float     l2_eps, scale;
 } bt_op_delta_scan;

@@ -139,14 +139,14 @@ static bool check_short_conv(bt_tape *t, const bt_op *op)
     if (o->x.picked || bt_ops_overlap(o->x, o->y)) {
         return bt_ops_mistake(t, "x and y overlap, or are picked rows, which have no order");
     }
-    return bt_ops_takes_state(t, o->layer, t->convolves);
+    return bt_ops_takes_state(t, o->layer, o->state);
 }
 
 static void print_short_conv(bt_buf *to, const bt_op_weights *weights, const bt_op *op)
 {
     const bt_op_short_conv *o = &op->short_conv;
     bt_ops_print_weight(to, weights, o->w);
-    bt_buf_printf(to, " of %u %s", o->layer, bt_ops_activation_name(o->act));
+    bt_buf_printf(to, " of %u.%u %s", o->layer, o->state, bt_ops_activation_name(o->act));
 }
 
 const bt_op_info bt_ops_info_short_conv = {
@@ -191,7 +191,7 @@ static bool check_delta_scan(bt_tape *t, const bt_op *op)
            bt_ops_weight_is(t, o->dt_bias, o->n_v_heads, 1, "dt_bias", &w) &&
            ((isfinite(o->scale) && o->l2_eps >= 0.0f) ||
             bt_ops_mistake(t, "scale %g, l2_eps %g", (double)o->scale, (double)o->l2_eps)) &&
-           bt_ops_takes_state(t, o->layer, t->scans);
+           bt_ops_takes_state(t, o->layer, o->state);
 }
 
 static void print_delta_scan(bt_buf *to, const bt_op_weights *weights, const bt_op *op)
@@ -199,8 +199,8 @@ static void print_delta_scan(bt_buf *to, const bt_op_weights *weights, const bt_
     const bt_op_delta_scan *o = &op->delta_scan;
     bt_ops_print_weight(to, weights, o->decay);
     bt_ops_print_weight(to, weights, o->dt_bias);
-    bt_buf_printf(to, " of %u heads %u/%u %s l2_eps %.9g scale %.9g", o->layer, o->n_v_heads,
-                  o->n_k_heads, o->tiled ? "tiled" : "grouped", (double)o->l2_eps,
+    bt_buf_printf(to, " of %u.%u heads %u/%u %s l2_eps %.9g scale %.9g", o->layer, o->state,
+                  o->n_v_heads, o->n_k_heads, o->tiled ? "tiled" : "grouped", (double)o->l2_eps,
                   (double)o->scale);
 }
 
@@ -221,7 +221,7 @@ static bool check_mark(bt_tape *t, const bt_op *op)
 {
     const bt_op_mark *o = &op->mark;
     return (o->layer < BT_LAYERS_MAX &&
-            (t->k_cols[o->layer] != 0 || t->convolves[o->layer] || t->scans[o->layer])) ||
+            (t->k_cols[o->layer] != 0 || t->states[o->layer] != 0)) ||
            bt_ops_mistake(t, "layer %u is marked before its keys are put", o->layer);
 }
 

@@ -33,13 +33,26 @@ typedef struct {
     bt_kv_layer *layers;               /* [n_layers] */
 } bt_kv_layout;
 
-/* The state that a recurrent layer keeps per sequence, all f32: the last conv_rows inputs of its
- * convolution, [conv_rows][conv_cols] with the oldest first, and n_heads matrices [dv][dk]. */
+/* A tensor that a recurrent layer keeps per sequence: n matrices of f32, [rows][cols]. The op that
+ * moves it on says what its rows mean (ops/ops.h). */
 typedef struct {
-    uint32_t conv_rows, conv_cols;     /* 0: no convolution */
-    uint32_t n_heads, dk, dv;          /* 0: no delta rule */
-    uint64_t conv_offset, delta_offset;     /* bytes from the start of a slot */
+    const char *name;                  /* for messages */
+    uint32_t    n, rows, cols;
+    uint64_t    offset;                /* bytes from the start of a slot */
+} bt_state_tensor;
+
+enum { BT_STATE_TENSORS_MAX = 4 };
+
+/* All that a layer keeps, in the order in which it travels; n_tensors 0: nothing. */
+typedef struct {
+    uint32_t        n_tensors;
+    bt_state_tensor tensors[BT_STATE_TENSORS_MAX];
 } bt_state_layer;
+
+static inline uint64_t bt_ops_state_tensor_bytes(const bt_state_tensor *t)
+{
+    return (uint64_t)t->n * t->rows * t->cols * sizeof(float);
+}
 
 typedef struct {
     bt_buffer       buffer;            /* n_slots * slot_bytes */

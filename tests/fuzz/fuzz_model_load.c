@@ -29,9 +29,12 @@ static void check_config(const bt_model_config *c)
     for (uint32_t i = 0; i < c->n_layers; i++) {
         bt_state_layer l;
         bt_model_state_layer(c, i, &l);
-        BT_ASSERT((l.n_heads != 0) == c->recurrent[i]);
+        BT_ASSERT((l.n_tensors != 0) == c->recurrent[i]);
         BT_ASSERT((bt_model_k_dim(c, i) == 0) == c->recurrent[i]);
-        BT_ASSERT(bt_model_k_dim(c, i) <= BT_WIDTH_MAX && l.conv_cols <= BT_WIDTH_MAX);
+        BT_ASSERT(bt_model_k_dim(c, i) <= BT_WIDTH_MAX);
+        for (uint32_t j = 0; j < l.n_tensors; j++) {
+            BT_ASSERT(l.tensors[j].n <= BT_WIDTH_MAX && l.tensors[j].cols <= BT_WIDTH_MAX);
+        }
         n_attention += !c->recurrent[i];
     }
     BT_ASSERT(n_attention > 0);

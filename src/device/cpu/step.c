@@ -94,26 +94,27 @@ static bt_status check_layout(const bt_cpu_device *d, const bt_cpu_plan *p, cons
 
 /* ---- recurrent states ---- */
 
-static bool fits(const bt_state_layout *s, uint64_t offset, uint64_t a, uint64_t b, uint64_t c)
+static bool fits(const bt_state_layout *s, const bt_state_tensor *t)
 {
     size_t bytes, end;
-    return bt_size_mul((size_t)a, (size_t)b, &bytes) && bt_size_mul(bytes, (size_t)c, &bytes) &&
-           bt_size_mul(bytes, sizeof(float), &bytes) && offset % sizeof(float) == 0 &&
-           bt_size_add((size_t)offset, bytes, &end) && end <= s->slot_bytes;
+    return bt_size_mul(t->n, t->rows, &bytes) && bt_size_mul(bytes, t->cols, &bytes) &&
+           bt_size_mul(bytes, sizeof(float), &bytes) && t->offset % sizeof(float) == 0 &&
+           bt_size_add((size_t)t->offset, bytes, &end) && end <= s->slot_bytes;
 }
 
 static bt_status check_state_layer(const bt_state_layout *s, const bt_state_layer *want,
                                    uint32_t layer, bt_error *err)
 {
     const bt_state_layer *l = &s->layers[layer];
-    if (l->conv_rows != want->conv_rows || l->conv_cols != want->conv_cols ||
-        l->n_heads != want->n_heads || l->dk != want->dk || l->dv != want->dv ||
-        !fits(s, l->conv_offset, l->conv_rows, l->conv_cols, 1) ||
-        !fits(s, l->delta_offset, l->n_heads, l->dk, l->dv)) {
-        return bt_fail(err, BT_E_DEVICE, "cpu device: states keep %u x %u and %u x %u x %u values "
-                       "of layer %u, the model has %u x %u and %u x %u x %u", l->conv_rows,
-                       l->conv_cols, l->n_heads, l->dv, l->dk, layer, want->conv_rows,
-                       want->conv_cols, want->n_heads, want->dv, want->dk);
+    for (uint32_t i = 0; i < want->n_tensors; i++) {
+        const bt_state_tensor *w = &want->tensors[i], none = { .name = "(none)" };
+        const bt_state_tensor *t = i < l->n_tensors ? &l->tensors[i] : &none;
+        if (w->n != 0 && (t->n != w->n || t->rows != w->rows || t->cols != w->cols ||
+                          !fits(s, t))) {
+            return bt_fail(err, BT_E_DEVICE, "cpu device: states keep %u x %u x %u values '%s' of "
+                           "layer %u, the model has %u x %u x %u", t->n, t->rows, t->cols, t->name,
+                           layer, w->n, w->rows, w->cols);
+        }
     }
     return BT_OK;
 }
@@ -133,9 +134,7 @@ static bt_status check_states(const bt_cpu_device *d, const bt_cpu_plan *p, cons
                        "this model");
     }
     for (uint32_t i = 0; i < p->n_state_layers; i++) {
-        if (p->state[i].conv_cols != 0 || p->state[i].n_heads != 0) {
-            BT_TRY(check_state_layer(s, &p->state[i], i, err));
-        }
+        BT_TRY(check_state_layer(s, &p->state[i], i, err));
     }
     for (uint32_t i = 0; i < step->n_sequences; i++) {
         const uint32_t slot = step->sequences[i].state_slot;

@@ -207,7 +207,8 @@ static void put_recurrent(rig *r, bt_rows x)
                   .v = bt_ops_rows_slice(r->conv, 2 * KEYS, VALUES),
                   .beta = bt_ops_rows_slice(x, CHANNELS, VALUE_HEADS),
                   .alpha = bt_ops_rows_slice(x, CHANNELS + VALUE_HEADS, VALUE_HEADS), .y = r->scan,
-                  .decay = decay, .dt_bias = bias, .layer = 1, .n_k_heads = KEY_HEADS,
+                  .decay = decay, .dt_bias = bias, .layer = 1, .state = 1,
+                  .n_k_heads = KEY_HEADS,
                   .n_v_heads = VALUE_HEADS, .tiled = tiled, .l2_eps = 1e-6f, .scale = 0.25f);
 }
 
@@ -271,9 +272,8 @@ static void open_states(rig *r, bt_state_layer layers[2])
 {
     const uint64_t conv = (TAPS - 1) * CHANNELS * sizeof(float);
     memset(layers, 0, 2 * sizeof *layers);
-    layers[1] = (bt_state_layer){ .conv_rows = TAPS - 1, .conv_cols = CHANNELS,
-                                  .n_heads = VALUE_HEADS, .dk = DIM, .dv = DIM,
-                                  .delta_offset = conv };
+    layers[1] = (bt_state_layer){ .n_tensors = 2, .tensors = {
+        { "conv", 1, TAPS - 1, CHANNELS, 0 }, { "delta", VALUE_HEADS, DIM, DIM, conv } } };
     r->layout = (bt_state_layout){ .slot_bytes = conv + VALUE_HEADS * DIM * DIM * 4 + 64,
                                    .n_slots = SLOTS, .n_layers = 2, .layers = layers };
     assert_int_equal(bt_device_buffer_alloc(r->device, SLOTS * r->layout.slot_bytes,
@@ -422,9 +422,10 @@ static void wrong_states_are_refused(void **state)
     WRONG(s.state = NULL, s.state = &r.layout, "no recurrent states");
     WRONG(q[1].state_slot = 0, q[1].state_slot = 1, "another one has too");
     WRONG(q[1].state_slot = SLOTS, q[1].state_slot = 1, "has state 3 of 3");
-    WRONG(layers[1].dk = 8, layers[1].dk = DIM, "states keep");
-    WRONG(layers[1].conv_rows = 2, layers[1].conv_rows = 3, "states keep");
-    WRONG(layers[1].conv_offset = 1 << 30, layers[1].conv_offset = 0, "states keep");
+    WRONG(layers[1].tensors[1].cols = 8, layers[1].tensors[1].cols = DIM, "states keep");
+    WRONG(layers[1].tensors[0].rows = 2, layers[1].tensors[0].rows = 3, "states keep");
+    WRONG(layers[1].tensors[0].offset = 1 << 30, layers[1].tensors[0].offset = 0, "states keep");
+    WRONG(layers[1].n_tensors = 1, layers[1].n_tensors = 2, "states keep");
     WRONG(r.layout.n_layers = 1, r.layout.n_layers = 2, "no recurrent states");
     WRONG(r.layout.n_slots = 1000, r.layout.n_slots = SLOTS, "no recurrent states");
 #undef WRONG
@@ -433,103 +434,12 @@ static void wrong_states_are_refused(void **state)
     bt_device_close(r.device);
 }
 
-/* ---- rows of a tensor ---- */
-
-enum { SOME = 12, IN = 32 };
-
-/* y = W x for a unit x gives back a column: which rows were taken. */
-static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted, uint32_t n)
-{
-    static float rows[SOME][IN], one[1][IN];
-    for (uint32_t i = 0; i < SOME; i++) {
-        rows[i][3] = (float)(i + 1);
-    }
-    one[0][3] = 1;
-    const bt_device_cpu_options o = { .isa = bt_cpu_isa_detect(), .n_threads = 1,
-                                      .no_repack = !repack };
-    rig r = { 0 };
-    bt_error err = { 0 };
-    assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
-    assert_int_equal(bt_device_tape_create(r.device, &r.tape, NULL), BT_OK);
-    const bt_rows x = bt_ops_tape_rows(r.tape, IN), y = bt_ops_tape_rows(r.tape, n);
-    s.rows = rows;
-    s.size_bytes = sizeof rows;
-    s.n_in = IN;
-    s.n_out = n;
-    s.as_matrix = true;
-    bt_embed(r.tape, .table = load(&r, (bt_weight_source){ ROWS_OF(one), .n_in = IN, .n_out = 1,
-                                                           .as_table = true }), .y = x, .scale = 1);
-    bt_linear(r.tape, .x = x, .y = y, .w = { load(&r, s) });
-    if (bt_ops_tape_finish(r.tape, &err) != BT_OK ||
-        bt_device_prepare(r.device, r.tape, 1, 0, &err) != BT_OK) {
-        fail_msg("%s", err.text);
-    }
-    const uint32_t zero = 0;
-    const bt_step_sequence q = { .n_rows = 1 };
-    const bt_step step = { .n_rows = 1, .tokens = &zero, .positions = &zero,
-                           .row_sequence = &zero, .n_sequences = 1, .sequences = &q };
-    assert_int_equal(bt_device_run(r.device, r.tape, &step, NULL), BT_OK);
-    float got[SOME];
-    take(&r, y, 0, 1, got, n);
-    for (uint32_t i = 0; i < n; i++) {
-        assert_int_equal((int)got[i], wanted[i] + 1);
-    }
-    bt_ops_tape_destroy(r.tape);
-    bt_device_close(r.device);
-}
-
-static void some_rows_of_a_tensor(void **state)
-{
-    (void)state;
-    for (int repack = 0; repack < 2; repack++) {
-        expect_rows((bt_weight_source){ .row_first = 2, .row_run = 2, .row_step = 4 }, repack,
-                    (const uint32_t[]){ 2, 3, 6, 7, 10, 11 }, 6);
-        expect_rows((bt_weight_source){ .row_first = 5, .row_run = 4, .row_step = 4 }, repack,
-                    (const uint32_t[]){ 5, 6, 7, 8 }, 4);
-        expect_rows((bt_weight_source){ .row_first = 11, .row_run = 1, .row_step = 1 }, repack,
-                    (const uint32_t[]){ 11 }, 1);
-    }
-}
-
-static void rows_beyond_a_tensor_are_refused(void **state)
-{
-    static const float rows[SOME][IN];
-    const bt_device_cpu_options o = { .isa = bt_cpu_isa_detect(), .n_threads = 1 };
-    const bt_weight_source good = { .name = "some", .type = BT_TYPE_F32, ROWS_OF(rows), .n_in = IN,
-                                    .n_out = 6, .row_first = 2, .row_run = 2, .row_step = 4 };
-    bt_device *d;
-    bt_weight w;
-    bt_error err = { 0 };
-    (void)state;
-    assert_int_equal(bt_device_cpu_open(&o, &d, NULL), BT_OK);
-    assert_int_equal(bt_device_weight_load(d, &good, &w, NULL), BT_OK);
-#define WRONG(status, ...)                                                          \
-    do {                                                                            \
-        bt_weight_source s = good;                                                  \
-        __VA_ARGS__;                                                                \
-        assert_int_equal(bt_device_weight_load(d, &s, &w, &err), status);           \
-        assert_non_null(strstr(err.text, "'some'"));                                \
-    } while (0)
-    WRONG(BT_E_BADFILE, s.row_first = 3);
-    WRONG(BT_E_BADFILE, s.row_first = UINT32_MAX);
-    WRONG(BT_E_BADFILE, s.n_slices = 2);
-    WRONG(BT_E_BADFILE, s.row_step = UINT32_MAX);
-    WRONG(BT_E_BADINPUT, s.row_step = 1);
-    WRONG(BT_E_BADINPUT, s.row_run = 4);
-    WRONG(BT_E_BADINPUT, s.n_slices = UINT32_MAX);
-    WRONG(BT_E_BADFILE, s.n_out = 0);
-#undef WRONG
-    bt_device_close(d);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_follow_their_formulas),
         cmocka_unit_test(bits_do_not_hang_on_how_it_is_run),
         cmocka_unit_test(wrong_states_are_refused),
-        cmocka_unit_test(some_rows_of_a_tensor),
-        cmocka_unit_test(rows_beyond_a_tensor_are_refused),
     };
     make_numbers();
     return cmocka_run_group_tests_name("device/recurrent", tests, NULL, NULL);

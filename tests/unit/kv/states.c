@@ -15,9 +15,9 @@
 enum { LAYERS = 3, LIVE = 3, KEPT = 4, TOKENS = 40, KEY = 9 };
 
 static const bt_state_layer layers[LAYERS] = {
-    { .conv_rows = 3, .conv_cols = 5, .n_heads = 2, .dk = 4, .dv = 3 },
+    { .n_tensors = 2, .tensors = { { "conv", 1, 3, 5 }, { "delta", 2, 3, 4 } } },
     { 0 },                                               /* an attention layer */
-    { .conv_rows = 3, .conv_cols = 7, .n_heads = 1, .dk = 2, .dv = 2 },
+    { .n_tensors = 3, .tensors = { { "conv", 1, 3, 7 }, { "delta", 1, 2, 2 }, { "x", 1, 1, 1 } } },
 };
 
 typedef struct {
