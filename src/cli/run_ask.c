@@ -64,7 +64,6 @@ static bt_request_options request_of(const bt_run_session *s, const bt_tokens *p
     r.sampling = o->common.sampling;
     r.stops = stop;
     r.n_stops = stop->size > 0;
-    r.policy = s->with.policy;
     return r;
 }
 
@@ -94,17 +93,29 @@ static void take_event(const bt_event *event, bool stream, bt_run_answer *a)
     }
 }
 
-bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_answer *a)
+static bt_status submit(const bt_run_session *s, const bt_tokens *prompt,
+                        bt_handoff_request **ret_handoff, bt_request **ret_request, bt_error *err)
 {
     const bt_stop stop = { s->o->stop, s->o->stop ? strlen(s->o->stop) : 0 };
-    const bt_request_options o = request_of(s, prompt, &stop);
+    const bt_handoff_wish wish = { .policy = s->with.policy,
+                                   .has_workers = s->with.prefill != NULL };
+    bt_request_options o = request_of(s, prompt, &stop);
+    BT_TRY(bt_handoff_request_create(&wish, ret_handoff, err));
+    o.tag = bt_handoff_request_tag(*ret_handoff);
+    return bt_engine_submit(s->with.engine, &o, ret_request, err);
+}
+
+bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_answer *a)
+{
     const double start = bt_clock_ms();
     bt_error err = { 0 };
     bt_request *r = NULL;
+    bt_handoff_request *handoff = NULL;
     bool said = false;
-    a->status = bt_engine_submit(s->with.engine, &o, &r, &err);
+    a->status = submit(s, prompt, &handoff, &r, &err);
     if (a->status != BT_OK) {
         snprintf(a->message, sizeof a->message, "%s", err.text);
+        bt_handoff_request_unref(handoff);
         return false;
     }
     a->seed = bt_engine_request_seed(r);
@@ -125,6 +136,8 @@ bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_
         take_event(&event, stream, a);
     }
     bt_engine_request_stats_get(r, &a->stats);
+    bt_handoff_request_report(handoff, &a->stats, &a->prefill);
+    bt_handoff_request_unref(handoff);
     bt_engine_request_release(r);
     if (bt_buf_status(&a->text) != BT_OK) {
         a->status = bt_buf_status(&a->text);
@@ -135,7 +148,7 @@ bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_
 void bt_run_say_speed(const bt_run_answer *a)
 {
     const bt_request_stats *s = &a->stats;
-    const bt_prefill_report *p = &s->prefill;
+    const bt_prefill_report *p = &a->prefill;
     const uint32_t n_new = s->n_prompt - s->n_cached;
     const uint32_t n_steps = s->n_predicted > 1 ? s->n_predicted - 1 : 0;
     fprintf(stderr, "[prompt: %u tokens, %u cached, %.0f tokens/s", s->n_prompt, s->n_cached,

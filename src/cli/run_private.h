@@ -32,6 +32,7 @@ typedef struct {
     bt_status status;
     char      message[BT_ERROR_TEXT_MAX];
     bt_request_stats stats;
+    bt_prefill_report prefill;
 } bt_run_answer;
 
 void bt_run_answer_init(bt_run_answer *a);

@@ -214,7 +214,7 @@ static bool print_json(const bt_run_answer *a)
     bt_json_bool(&w, "truncated", a->finish == BT_FINISH_CONTEXT);
     bt_json_natural(&w, "seed", a->seed);
     bt_serve_parts_timings(&w, "timings", &a->stats);
-    bt_serve_parts_prefill(&w, "prefill", &a->stats.prefill);
+    bt_serve_parts_prefill(&w, "prefill", &a->prefill);
     bt_json_close(&w, '}');
     const bool ok = bt_buf_status(&text) == BT_OK;
     if (ok) {

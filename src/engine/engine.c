@@ -67,7 +67,7 @@ static void *engine_main(void *context)
 {
     bt_engine *e = context;
     while (take_mail(e)) {
-        bt_engine_imports_settle(e);
+        bt_engine_externals_settle(e);
         bt_engine_sequences_reap(e);
         bt_engine_sequences_admit(e);
         const bool any = bt_engine_schedule(e);
@@ -275,9 +275,9 @@ void bt_engine_destroy(bt_engine *e)
     bt_engine_unref(e);
 }
 
-void bt_engine_set_placement(bt_engine *e, const bt_placement *placement)
+void bt_engine_set_external(bt_engine *e, const bt_external *external)
 {
-    e->placement = *placement;
+    e->external = *external;
 }
 
 const bt_engine_options *bt_engine_options_of(const bt_engine *e)

@@ -41,7 +41,7 @@ static bool take_pages(bt_engine *e, const bt_request *r, uint32_t *pages)
 
 bool bt_engine_hedge_begin(bt_engine *e, bt_request *r)
 {
-    BT_ASSERT(r->phase == BT_PHASE_REMOTE && !r->other_pages);
+    BT_ASSERT(r->phase == BT_PHASE_EXTERNAL && !r->other_pages);
     if (!bt_engine_sequence_fits(e, r->n_pages - r->n_done / BT_KV_PAGE_TOKENS)) {
         return false;
     }

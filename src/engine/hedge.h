@@ -9,8 +9,8 @@
 
 #include "engine/private.h"
 
-/* The request is REMOTE, and PREFILL afterwards, with its ticket open; false, and nothing changed,
- * when there are no pages for it just now. */
+/* The request is EXTERNAL, and PREFILL afterwards, with its ticket open; false, and nothing
+ * changed, when there are no pages for it just now. */
 bool bt_engine_hedge_begin(bt_engine *e, bt_request *r);
 static inline bool bt_engine_hedge_runs(const bt_request *r) { return r->other_pages != NULL; }
 /* The pages of one side are given back; with `elsewhere` what came in is what goes on. */

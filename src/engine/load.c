@@ -1,7 +1,7 @@
 /* See load.h. */
 #include "engine/load.h"
 
-void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_prefill_job *job)
+void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_external_offer *offer)
 {
     const uint32_t n = r->n_prompt - r->n_done;
     uint32_t n_decoding = 0;
@@ -14,11 +14,11 @@ void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_prefill
             /* The shorter one goes first, so a longer one costs as much as we are ourselves. */
             const uint32_t left = s->n_prompt - s->n_done;
             const uint32_t ahead = left < n ? left : n;
-            job->tokens_ahead += ahead;
-            job->keys_ahead += (double)ahead * (s->n_done + ahead / 2.0);
+            offer->tokens_ahead += ahead;
+            offer->attended_ahead += (double)ahead * (s->n_done + ahead / 2.0);
         }
         n_decoding += s->phase == BT_PHASE_DECODE;
     }
-    job->decode_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding);
-    job->last_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding + 1);
+    offer->decode_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding);
+    offer->last_ms = bt_engine_pace_decode_ms(&e->pace, n_decoding + 1);
 }

@@ -1,12 +1,6 @@
 /* engine/names.c - how enums of the engine are called in answers and logs. */
 #include "engine/engine.h"
 
-const char *bt_engine_prefill_place_name(bt_prefill_place place)
-{
-    static const char *const names[] = { "local", "remote", "mixed", "cache" };
-    return (unsigned)place < BT_LEN(names) ? names[place] : "unknown";
-}
-
 const char *bt_engine_finish_name(bt_finish finish)
 {
     static const char *const names[] = { "none", "eog", "stop", "length", "context", "cancelled",

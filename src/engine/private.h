@@ -9,21 +9,21 @@
  * pace.h      how long steps take: a fit that bounds prefill while others decode
  * step.c      runs a step; logits to tokens to events
  * state.c     recurrent states: slots, snapshots, where steps are cut for them
- * import.c    tickets: rows that somebody else computes; load.h: what a prefill here meets
+ * external.c  tickets: rows that somebody else computes; load.h: what a prefill here meets
  * hedge.h     a prompt that is prefilled here as well as elsewhere
  * stats.c     counters and reports
  *
- * A request is handed over: submit makes it, the engine thread owns all of it but what stands under
- * its lock, and the last of client and engine to let go frees it. Locks, none taken while another
- * is held: engine.mail_lock, engine.import_lock, engine.stats_lock, request.lock.
- * Callbacks (placement, push) are made without a lock. */
+ * A request is handed over: submit makes it, the engine thread owns all of it but what its lock
+ * guards, and the last of client and engine to let go frees it. Locks, never two at once:
+ * engine.mail_lock, engine.import_lock, engine.stats_lock, request.lock.
+ * Callbacks (external, push, on_event) are made without a lock. */
 #ifndef BT_ENGINE_PRIVATE_H
 #define BT_ENGINE_PRIVATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/engine.h"
+#include "engine/external.h"
 #include "engine/pace.h"
 #include "kv/prefix.h"
 #include "kv/states.h"
@@ -32,24 +32,22 @@
 
 /* ---- a request, and the sequence that it becomes ---- */
 
-/*  WAITING --admit--> REMOTE --commit, abandon--> PREFILL --last prompt token--> DECODE
- *     ^      \-------------------------------------^  |                            |
+/*  WAITING --admit--> EXTERNAL --commit, abandon--> PREFILL --last prompt token--> DECODE
+ *     ^      \---------------------------------------^  |                            |
  *     '------------ preempted (pages are short) ------'     all, at any time: ENDED  */
 typedef enum {
-    BT_PHASE_WAITING, BT_PHASE_REMOTE, BT_PHASE_PREFILL, BT_PHASE_DECODE, BT_PHASE_ENDED
+    BT_PHASE_WAITING, BT_PHASE_EXTERNAL, BT_PHASE_PREFILL, BT_PHASE_DECODE, BT_PHASE_ENDED
 } bt_phase;
 
 struct bt_request {
     /* Fixed by submit. */
     bt_engine *engine;                 /* one of its counted holders */
     uint64_t   id, cache_key;
-    bool       prefill_only, has_push, ignore_eog, special, no_cache, no_worker_cache,
-               want_logprobs;
+    bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs;
     bt_push    push;
     uint32_t   n_prompt, n_predict, n_prefill_chunk, n_logprobs, seed;
     uint32_t   cuts[BT_CUTS_MAX], n_cuts;     /* where steps must end */
-    bt_prefill_where  where;
-    bt_prefill_policy policy;
+    bt_tag     tag;
     double     submit_ms;
 
     atomic_uint refs;                  /* client, engine */
@@ -65,6 +63,9 @@ struct bt_request {
     bool       lent;                   /* slot `head` is with the consumer */
     bool       ended;                  /* END was put */
     bool       paused;                 /* the engine waits for room */
+    bool       calling;                /* on_event, just now */
+    void     (*on_event)(void *context);   /* NULL: none, or none any more */
+    void      *on_event_context;
     bt_request_stats stats;
 
     char      *texts;                  /* [n_slots * text_max] of the slots */
@@ -91,8 +92,8 @@ struct bt_request {
     bt_kv_prefix_cursor cursor;
     bool       begun, waits_for_room, hedged; /* BEGIN was put; in this round: its ring is full */
     uint64_t   ticket;                 /* 0: none */
-    uint32_t   n_cached, n_remote;
-    double     admitted_ms, first_token_ms, remote_ms;
+    uint32_t   n_cached, n_external;
+    double     admitted_ms, first_token_ms, offered_ms;
     bt_sampler     *sampler;
     bt_text_stream *stream;            /* NULL without a tokenizer */
 };
@@ -115,10 +116,11 @@ typedef struct {
     uint32_t  state_slot;              /* what comes; becomes the sequence's own by commit */
     uint32_t  snapshot;                /* the same, written by the way; BT_NOTHING: no room */
     uint64_t *state_have;              /* [n_layers] bytes that have come; behind `have` */
-    uint64_t  n_missing;               /* rows, and layers whose state is not whole */
-    uint32_t  position_complete;       /* of abandon */
+    uint64_t  n_missing;               /* rows, and layers with part of their state */
+    uint32_t  position_complete;       /* of abandon, as all below */
+    bool      end_request;
     bt_status status;
-    bt_prefill_report report;
+    char      message[BT_ERROR_TEXT_MAX];
 } bt_ticket;
 
 /* ---- a step ---- */
@@ -149,7 +151,7 @@ struct bt_engine {
     const bt_tape *tape;
     bt_kv_pool *pool;
     bt_state_pool *states;             /* NULL: no layer keeps a state */
-    bt_placement placement;            /* start NULL: none */
+    bt_external external;              /* offer NULL: none */
     atomic_uint refs;                  /* owner, requests */
     atomic_ullong next_id;
     pthread_t   thread;
@@ -182,15 +184,16 @@ struct bt_engine {
     bt_engine_stats stats;
 };
 
-/* ---- engine.c ---- */
+/* ---- engine.c, request.c ---- */
 void bt_engine_wake(bt_engine *e);                     /* any thread */
 void bt_engine_unref(bt_engine *e);
-
-void bt_engine_request_unref(bt_request *r);                  /* request.c */
+void bt_engine_request_unref(bt_request *r);
 
 /* ---- ring.c ---- */
 bt_status bt_engine_ring_init(bt_request *r);
 void bt_engine_ring_done(bt_request *r);
+/* Client's thread: on_event is not called after this, and no call of it is under way. */
+void bt_engine_ring_mute(bt_request *r);
 /* Whether a token's event and an END fit; if not, the consumer's next wait wakes the engine. */
 bool bt_engine_ring_has_room(bt_request *r);
 /* A slot to fill and then to put. Its text has room for text_max bytes, its top for n_logprobs. */
@@ -206,7 +209,7 @@ void bt_engine_sequences_reap(bt_engine *e);                  /* what was cancel
 bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r);
 /* Whether so many pages can be had without those that answers will ask for before long. */
 bool bt_engine_sequence_fits(const bt_engine *e, uint32_t n_pages);
-/* The END event, and everything given back. */
+/* END, and everything given back. */
 void bt_engine_sequence_end(bt_engine *e, bt_request *r, bt_finish finish, bt_status status,
                             const char *message);
 void bt_engine_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index);
@@ -221,8 +224,7 @@ uint32_t bt_engine_cache_match(const bt_engine *e, const bt_request *r);
 /* Shares the pages of the longest known beginning; n_done becomes its length. */
 void bt_engine_cache_share(bt_engine *e, bt_request *r);
 void bt_engine_cache_enter(bt_engine *e, bt_request *r);      /* full pages that are done */
-void bt_engine_cache_enter_last(bt_engine *e,
-                                bt_request *r); /* and the last: nobody writes any more */
+void bt_engine_cache_enter_last(bt_engine *e, bt_request *r); /* and the last, once complete */
 void bt_engine_cache_forget(bt_engine *e, bt_request *r);     /* its rows proved to be damaged */
 
 /* ---- schedule.c ---- */
@@ -231,13 +233,13 @@ bool bt_engine_schedule(bt_engine *e); /* fills e->plan; false: nothing to do */
 /* ---- step.c ---- */
 void bt_engine_step_run(bt_engine *e);
 
-/* ---- import.c ---- */
-/* Asks the placement. true: the request is REMOTE; false: it goes on here. */
-bool bt_engine_import_start(bt_engine *e, bt_request *r, uint32_t slot);
-void bt_engine_imports_settle(bt_engine *e);                  /* commits and abandons that came */
-/* No rows after this; tells the placement. The second: the prompt was prefilled here first. */
-void bt_engine_import_cancel(bt_engine *e, bt_request *r);
-void bt_engine_import_outrun(bt_engine *e, bt_request *r);
+/* ---- external.c ---- */
+/* TAKEN: the request is EXTERNAL; LOCAL: it goes on here; REFUSED: it shall end with *err. */
+bt_external_answer bt_engine_external_offer(bt_engine *e, bt_request *r, uint32_t place,
+                                            bt_error *err);
+void bt_engine_externals_settle(bt_engine *e);                /* commits and abandons that came */
+/* No rows after this; calls the taker. */
+void bt_engine_external_cancel(bt_engine *e, bt_request *r, bt_external_reason reason);
 
 /* ---- stats.c ---- */
 void bt_engine_stats_publish(bt_engine *e);

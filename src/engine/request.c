@@ -183,6 +183,9 @@ static void destroy(bt_request *r)
     bt_free(r->tokens);
     bt_free(r->pages);
     bt_free(r->borders);
+    if (r->tag.unref) {
+        r->tag.unref(r->tag.data);
+    }
     bt_free(r);
 }
 
@@ -206,7 +209,6 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->ignore_eog = o->ignore_eog;
     r->special = o->special;
     r->no_cache = o->no_cache;
-    r->no_worker_cache = o->no_worker_cache;
     r->cache_key = o->cache_key;
     r->want_logprobs = o->want_logprobs || o->n_logprobs > 0;
     r->n_logprobs = o->n_logprobs;
@@ -220,8 +222,8 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
         r->cuts[i] = o->cuts[i];
     }
     r->n_cuts = o->n_cuts;
-    r->where = o->where;
-    r->policy = o->policy;
+    r->on_event = o->on_event.fn;
+    r->on_event_context = o->on_event.context;
     r->seed = BT_SEED_RANDOM;
     r->state_slot = BT_NOTHING;
     r->stats.n_prompt = o->n_tokens;
@@ -280,6 +282,10 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     atomic_init(&r->cancelled, false);
     atomic_init(&r->released, false);
     copy_options(e, o, r);
+    r->tag = o->tag;
+    if (r->tag.ref) {
+        r->tag.ref(r->tag.data);
+    }
     bt_status status = allocate(e, o, r, err);
     if (status == BT_OK) {
         atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
@@ -318,6 +324,7 @@ void bt_engine_request_release(bt_request *r)
     if (!r) {
         return;
     }
+    bt_engine_ring_mute(r);
     bt_engine_request_cancel(r);
     /* Releases the client's last use of the pages to the engine, which gives them back. */
     atomic_store_explicit(&r->released, true, memory_order_release);

@@ -121,7 +121,26 @@ void bt_engine_ring_put(bt_request *r)
     const bt_event *event = &r->slots[(r->head + r->count) % r->n_slots];
     r->count++;
     r->ended = event->kind == BT_EVENT_END;
-    pthread_cond_signal(&r->arrived);
+    r->calling = r->on_event != NULL;
+    void (*const call)(void *) = r->on_event;
+    pthread_cond_broadcast(&r->arrived);
+    pthread_mutex_unlock(&r->lock);
+    if (call) {
+        call(r->on_event_context);
+        pthread_mutex_lock(&r->lock);
+        r->calling = false;
+        pthread_cond_broadcast(&r->arrived);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+void bt_engine_ring_mute(bt_request *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->on_event = NULL;
+    while (r->calling) {
+        pthread_cond_wait(&r->arrived, &r->lock);
+    }
     pthread_mutex_unlock(&r->lock);
 }
 

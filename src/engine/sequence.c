@@ -130,7 +130,7 @@ static bool follows_another(bt_engine *e, const bt_request *r)
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *s = e->active[i];
         if (!s || s->no_cache || s->cache_key != r->cache_key ||
-            (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_REMOTE)) {
+            (s->phase != BT_PHASE_PREFILL && s->phase != BT_PHASE_EXTERNAL)) {
             continue;
         }
         const uint32_t common = common_beginning(r, s) / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
@@ -173,7 +173,7 @@ static void begin(bt_engine *e, bt_request *r)
     r->admission = ++e->n_admissions;
     r->phase = BT_PHASE_PREFILL;
     r->n_cached = r->n_done;
-    r->n_remote = 0;
+    r->n_external = 0;
     if (!r->begun) {
         r->begun = true;
         r->admitted_ms = bt_clock_ms();
@@ -186,9 +186,9 @@ static void begin(bt_engine *e, bt_request *r)
     if (r->n_done == r->n_prompt) {
         bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     } else if (!r->prefill_only && r->n_done + 1 < r->n_prompt) {
-        if (!bt_engine_import_start(e, r, place) && r->where == BT_WHERE_REMOTE &&
-            r->policy == BT_POLICY_FAIL) {
-            bt_engine_sequence_end(e, r, BT_FINISH_ERROR, BT_E_LOST, r->stats.prefill.reason);
+        bt_error err = { .status = BT_E_LOST };
+        if (bt_engine_external_offer(e, r, place, &err) == BT_EXTERNAL_REFUSED) {
+            bt_engine_sequence_end(e, r, BT_FINISH_ERROR, err.status, err.text);
         }
     }
 }
@@ -228,7 +228,7 @@ static bool end_a_hedge(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         if (e->active[i] && bt_engine_hedge_runs(e->active[i])) {
-            bt_engine_import_outrun(e, e->active[i]);
+            bt_engine_external_cancel(e, e->active[i], BT_EXTERNAL_LOCAL_ONLY);
             return true;
         }
     }
@@ -239,7 +239,7 @@ static bool end_a_hedge(bt_engine *e)
 static void preempt(bt_engine *e, bt_request *r)
 {
     if (r->ticket != 0) {
-        bt_engine_import_cancel(e, r);
+        bt_engine_external_cancel(e, r, BT_EXTERNAL_GONE);
     }
     bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
            (unsigned long long)r->id, r->n_done);
@@ -328,9 +328,9 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
 {
     BT_ASSERT(r->phase != BT_PHASE_ENDED);
     if (r->ticket != 0) {
-        bt_engine_import_cancel(e, r);
+        bt_engine_external_cancel(e, r, BT_EXTERNAL_GONE);
     }
-    if (r->phase != BT_PHASE_REMOTE && finish != BT_FINISH_ERROR) {
+    if (r->phase != BT_PHASE_EXTERNAL && finish != BT_FINISH_ERROR) {
         bt_engine_cache_enter_last(e, r);
         bt_engine_state_keep(e, r);
     }

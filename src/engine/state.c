@@ -156,7 +156,7 @@ uint32_t bt_engine_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_
     if (!keeps(e, r)) {
         return 0;
     }
-    if (r->phase == BT_PHASE_REMOTE) {           /* its state comes with the last row */
+    if (r->phase == BT_PHASE_EXTERNAL) {           /* its state comes with the last row */
         return r->n_prompt - 1 <= n ? r->n_prompt - 1 : 0;
     }
     if (n > r->n_done) {

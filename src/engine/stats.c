@@ -1,6 +1,4 @@
-/* Counters of the engine's thread, published once a round; and what a request is told of itself. */
-#include <stdio.h>
-
+/* Counters of the engine's thread, published once a round; and the figures of one request. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/private.h"
@@ -52,42 +50,13 @@ void bt_engine_stats_begin(bt_engine *e, bt_request *r)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Where the rows of the prompt came from, by what was really done. */
-static void finish_report(const bt_request *r, bt_prefill_report *p)
-{
-    const uint32_t given = r->n_cached + r->n_remote;
-    const uint32_t done = r->n_done < r->n_prompt ? r->n_done : r->n_prompt;
-    p->n_cached = r->n_cached;
-    p->n_remote = r->n_remote;
-    p->n_local = done > given ? done - given : 0;
-    p->queue_ms += r->stats.queue_ms;
-    /* The prefix was usable when all of it was: what was prefilled here counts too. */
-    if (p->n_local > 1 || p->total_ms <= 0) {
-        p->total_ms = r->stats.prompt_ms;
-    }
-    if (r->n_remote > 0) {
-        p->place = p->n_local > 1 ? BT_PREFILL_MIXED : BT_PREFILL_REMOTE;
-        return;
-    }
-    const bool cached = r->n_cached > 0 && r->n_cached + 1 >= r->n_prompt;
-    p->place = cached ? BT_PREFILL_CACHE : BT_PREFILL_LOCAL;
-    if (p->reason[0] == '\0') {
-        snprintf(p->reason, sizeof p->reason, "%s",
-                 cached           ? "the prompt was in the prefix cache"
-                 : r->prefill_only ? "this is the prefill worker"
-                 : r->n_prompt < 2 ? "a prompt of one token is evaluated here"
-                                   : "");
-    }
-}
-
 static void count(bt_engine *e, const bt_request *r, bt_finish finish)
 {
     bt_engine_stats *s = &e->stats;
     s->n_requests += !r->begun;        /* the others were counted when they began */
     s->n_cached_tokens += r->n_cached;
-    s->n_remote_tokens += r->n_remote;
+    s->n_external_tokens += r->n_external;
     s->n_predicted_tokens += r->stats.n_predicted;
-    s->n_fallbacks += r->stats.prefill.fallback;
     s->n_cancelled += finish == BT_FINISH_CANCELLED;
     s->n_errors += finish == BT_FINISH_ERROR;
     s->prompt_seconds += r->stats.prompt_ms / 1000;
@@ -111,11 +80,14 @@ void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     } else {
         s->prompt_ms = now - r->admitted_ms;
     }
-    finish_report(r, &s->prefill);
+    const uint32_t done = r->n_done < r->n_prompt ? r->n_done : r->n_prompt;
+    const uint32_t given = r->n_cached + r->n_external;
+    s->n_external = r->n_external;
+    s->n_local = done > given ? done - given : 0;
     pthread_mutex_unlock(&r->lock);
     count(e, r, finish);
-    bt_log(BT_LOG_DEBUG, "engine request %llu end %s prompt %u cached %u remote %u predicted %u "
+    bt_log(BT_LOG_DEBUG, "engine request %llu end %s prompt %u cached %u external %u predicted %u "
            "queue_ms %.1f prompt_ms %.1f predicted_ms %.1f", (unsigned long long)r->id,
-           bt_engine_finish_name(finish), s->n_prompt, s->n_cached, r->n_remote, s->n_predicted,
+           bt_engine_finish_name(finish), s->n_prompt, s->n_cached, r->n_external, s->n_predicted,
            s->queue_ms, s->prompt_ms, s->predicted_ms);
 }

@@ -147,7 +147,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
         bt_engine_ring_put_progress(r, r->n_done);
     }
     if (r->ticket != 0 && r->n_done == r->n_prompt) {
-        bt_engine_import_outrun(e, r);
+        bt_engine_external_cancel(e, r, BT_EXTERNAL_LOCAL_FIRST);
     }
     if (part->logit_row != BT_NOTHING) {
         uint64_t stride;
@@ -174,19 +174,20 @@ static void fail_all(bt_engine *e, bt_status status, const char *why)
     }
 }
 
-/* The placement learns what prefill costs here: each prompt's share of the step above decoding. */
+/* Whoever takes offers learns what prefill costs here: each prompt's share of the step, above what
+ * decoding took. */
 static void tell_cost(bt_engine *e, double ms)
 {
     const bt_plan *p = &e->plan;
     const double rest = ms - bt_engine_pace_decode_ms(&e->pace, p->n_decode_rows);
-    if (!e->placement.measured || p->n_prefill_rows == 0 || rest <= 0) {
+    if (!e->external.measured || p->n_prefill_rows == 0 || rest <= 0) {
         return;
     }
     for (uint32_t i = 0; i < p->n_parts; i++) {
         const bt_step_part *part = &p->parts[i];
         if (part->request->phase == BT_PHASE_PREFILL) {
-            e->placement.measured(e->placement.context, part->position, part->n_rows,
-                                  rest * part->n_rows / p->n_prefill_rows);
+            e->external.measured(e->external.context, part->position, part->n_rows,
+                                 rest * part->n_rows / p->n_prefill_rows);
         }
     }
 }

@@ -30,6 +30,8 @@ bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefil
     }
     memcpy(tokens, job->tokens, job->position_end * sizeof *tokens);
     j->tokens = tokens;
+    j->request = job->request;
+    bt_handoff_request_ref(j->request);
     j->ticket = job->ticket;
     j->first = job->position_first;
     j->end = job->position_end;
@@ -55,6 +57,7 @@ void bt_handoff_job_destroy(bt_handoff_job *job)
 {
     if (job) {
         bt_handoff_receipt_close(&job->ledger);
+        bt_handoff_request_unref(job->request);
         bt_free(job->tokens);
         bt_free(job);
     }

@@ -6,6 +6,30 @@
 #include "handoff/job_trace.h"
 #include "base/say.h"
 
+/* What a request is answered under policy `fail`. Trouble that a worker has with its key, its files
+ * or its device is neither the client's nor this server's: whatever it is, a worker was lost. */
+static bt_status answered_status(bt_status s)
+{
+    switch (s) {
+    case BT_E_CONTEXT: case BT_E_FULL: case BT_E_TIMEOUT: case BT_E_PROTOCOL: case BT_E_REFUSED:
+    case BT_E_CLOSED: case BT_E_CANCELLED:
+        return s;
+    default:
+        return BT_E_LOST;
+    }
+}
+
+void bt_handoff_job_give_back(bt_prefill *p, bt_handoff_job *job, uint32_t position_complete,
+                              bt_status status)
+{
+    const bt_external_end end = { .position_complete = position_complete,
+                                  .end_request = job->policy_fail,
+                                  .status = job->policy_fail ? answered_status(status) : status,
+                                  .message = job->report.reason };
+    bt_handoff_request_end(job->request, job->ticket, &job->report);
+    bt_engine_external_abandon(p->engine, job->ticket, &end);
+}
+
 /* Lock free; the job is off every list. Frees it. */
 static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
 {
@@ -23,7 +47,7 @@ static void abandon(bt_prefill *p, bt_handoff_job *job, bt_status status)
     bt_handoff_decided(p, job->ticket, outcome, job->report.total_ms);
     (void)pthread_mutex_unlock(&p->lock);
     bt_handoff_trace_given_up(p->trace, job);
-    bt_engine_import_abandon(p->engine, job->ticket, job->complete, &job->report, status);
+    bt_handoff_job_give_back(p, job, job->complete, status);
     bt_handoff_job_destroy(job);
 }
 
@@ -199,7 +223,7 @@ static double patience_ms(const bt_handoff_peer *peer, const bt_handoff_job *job
 }
 
 /* Lock free. Prompts that are later than they should be are prefilled here as well: the engine is
- * told their tickets, and says by outrun() that it was first. */
+ * given their tickets, and says by cancel() that it was first. */
 static void hedge_late(bt_handoff_peer *peer)
 {
     bt_prefill *p = peer->owner;
@@ -219,7 +243,7 @@ static void hedge_late(bt_handoff_peer *peer)
         if (!j) {
             return;
         }
-        bt_engine_import_hedge(p->engine, ticket);
+        bt_engine_external_hedge(p->engine, ticket);
     }
 }
 

@@ -50,8 +50,8 @@ static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
 {
     bt_prefill *p = peer->owner;
     if (p->form.codec == BT_KV_CODEC_STORED) {
-        return bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position, m->n, m->k.data,
-                                     m->v.data);
+        return bt_engine_external_import_rows(p->engine, job->ticket, m->layer, m->position,
+                                              m->n, m->k.data, m->v.data);
     }
     const size_t k = bt_kv_codec_k_bytes(&p->form, m->layer),
                  v = bt_kv_codec_v_bytes(&p->form, m->layer);
@@ -60,8 +60,8 @@ static bt_status import_rows(bt_handoff_peer *peer, const bt_handoff_job *job,
         const uint32_t n = m->n - at < BT_KV_ROWS_AT_ONCE ? m->n - at : BT_KV_ROWS_AT_ONCE;
         bt_kv_codec_decode(&p->form, &peer->room, m->layer, n, m->k.data + at * k,
                                 m->v.data + at * v);
-        s = bt_engine_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
-                                  peer->room.k, peer->room.v);
+        s = bt_engine_external_import_rows(p->engine, job->ticket, m->layer, m->position + at, n,
+                                           peer->room.k, peer->room.v);
     }
     return s;
 }
@@ -204,7 +204,15 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
            "transfer_ms %.1f exposed_ms %.2f", peer->address, job->report.n_remote,
            (unsigned long long)job->report.bytes, job->report.compute_ms, job->report.transfer_ms,
            job->report.exposed_ms);
-    bt_engine_import_commit(p->engine, job->ticket, &job->report);
+    bt_handoff_request_end(job->request, job->ticket, &job->report);
+    if (bt_engine_external_commit(p->engine, job->ticket, &err) == BT_E_PROTOCOL) {
+        bt_log(BT_LOG_WARN, "prefill commit refused worker %s reason \"%s\"", peer->address,
+               err.text);
+        job->report.fallback = !job->policy_fail;
+        bt_say(job->report.reason, sizeof job->report.reason, "worker %s: %s", peer->address,
+               err.text);
+        bt_handoff_job_give_back(p, job, job->first, BT_E_PROTOCOL);
+    }
     if (!bt_handoff_keeper_take(peer, job)) {
         bt_handoff_job_destroy(job);
     }

@@ -20,8 +20,8 @@ bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job, const
     BT_TRY(bt_handoff_receipt_check_state(&job->ledger, &m, job->end, err));
     BT_TRY(bt_handoff_job_spend(job, frame->size, err));
     const double begin_ms = bt_clock_ms();
-    const bt_status s = bt_engine_import_state(peer->owner->engine, job->ticket, m.layer, m.offset,
-                                               m.data.size, m.data.data);
+    const bt_status s = bt_engine_external_import_state(peer->owner->engine, job->ticket, m.layer,
+                                                        m.offset, m.data.size, m.data.data);
     job->report.import_ms += bt_clock_ms() - begin_ms;
     if (bt_handoff_job_imported(peer, job, s, "the state", m.layer)) {
         bt_handoff_receipt_enter_state(&job->ledger, &m, frame);

@@ -40,7 +40,7 @@ bt_route_question bt_handoff_question(const bt_prefill *p, const bt_prefill_job 
         q.hedged = job->policy != BT_POLICY_FAIL;
         q.here.decode_ms = job->decode_ms;
         q.here.last_ms = job->last_ms;
-        q.here.ahead = (bt_route_load){ (double)job->tokens_ahead, job->keys_ahead };
+        q.here.ahead = (bt_route_load){ (double)job->tokens_ahead, job->attended_ahead };
     }
     return q;
 }
@@ -254,9 +254,8 @@ static bool start_by_choice(bt_prefill *p, const bt_prefill_job *job, bt_prefill
     return false;
 }
 
-static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+static bool start(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *report)
 {
-    bt_prefill *p = context;
     const uint32_t n = job->position_end - job->position_first;
     bool taken = false, given = false;
 
@@ -279,6 +278,44 @@ static bool start(void *context, const bt_prefill_job *job, bt_prefill_report *r
     return taken;
 }
 
+static bt_prefill_job job_of(const bt_external_offer *o)
+{
+    bt_handoff_request *request = o->tag;
+    const bt_handoff_wish wish = bt_handoff_request_wish(request);
+    return (bt_prefill_job){
+        .request = request, .ticket = o->ticket, .tokens = o->tokens, .n_tokens = o->n_tokens,
+        .position_first = o->position_first, .position_end = o->position_end,
+        .borders = o->checkpoints,
+        .n_borders = wish.no_worker_cache ? 0 : o->n_checkpoints,   /* the worker keeps none */
+        .cache_key = o->cache_key, .no_cache = wish.no_worker_cache,
+        .where = wish.where, .policy = wish.policy,
+        .tokens_ahead = o->tokens_ahead, .attended_ahead = o->attended_ahead,
+        .decode_ms = o->decode_ms, .last_ms = o->last_ms,
+    };
+}
+
+static bt_external_answer offer(void *context, const bt_external_offer *o, bt_error *err)
+{
+    bt_prefill *p = context;
+    const bt_prefill_job job = job_of(o);
+    const bool remote = job.where == BT_WHERE_REMOTE, fail = job.policy == BT_POLICY_FAIL;
+    bt_prefill_report report = { .place = BT_PREFILL_LOCAL };
+    bool taken = false;
+    bt_handoff_request_begin(job.request, o->ticket);
+    if (o->ticket == 0) {
+        report.fallback = remote && !fail;
+        bt_say(report.reason, sizeof report.reason,
+               "no memory to receive rows from a prefill worker");
+    } else {
+        taken = start(p, &job, &report);
+    }
+    bt_handoff_request_note(job.request, o->ticket, &report);
+    if (!taken && remote && fail) {
+        (void)bt_fail(err, BT_E_LOST, "%s", report.reason);
+        return BT_EXTERNAL_REFUSED;
+    }
+    return taken ? BT_EXTERNAL_TAKEN : BT_EXTERNAL_LOCAL;
+}
 
 /* From here on late frames are dropped; the next tick ends the ticket and tells the worker. */
 static void drop(bt_prefill *p, uint64_t ticket, bool outrun)
@@ -298,9 +335,11 @@ static void drop(bt_prefill *p, uint64_t ticket, bool outrun)
     (void)pthread_mutex_unlock(&p->lock);
 }
 
-static void cancel(void *context, uint64_t ticket) { drop(context, ticket, false); }
-
-static void outrun(void *context, uint64_t ticket) { drop(context, ticket, true); }
+static void cancel(void *context, uint64_t ticket, void *tag, bt_external_reason reason)
+{
+    bt_handoff_request_cancel(tag, ticket, reason);
+    drop(context, ticket, reason != BT_EXTERNAL_GONE);
+}
 
 /* Steps that follow one another in a prompt are one sample: a prompt's last steps all stand deep,
  * and by themselves would tell nothing of what depth costs. */
@@ -319,8 +358,7 @@ static void measured(void *context, uint32_t position, uint32_t n_tokens, double
     (void)pthread_mutex_unlock(&p->lock);
 }
 
-bt_placement bt_handoff_placement(bt_prefill *p)
+bt_external bt_handoff_external(bt_prefill *p)
 {
-    return (bt_placement){ .context = p, .start = start, .cancel = cancel,
-                           .outrun = outrun, .measured = measured };
+    return (bt_external){ .context = p, .offer = offer, .cancel = cancel, .measured = measured };
 }

@@ -29,7 +29,7 @@ static void *clerk_main(void *context)
         }
         p->refused = j->next;
         (void)pthread_mutex_unlock(&p->lock);
-        bt_engine_import_abandon(p->engine, j->ticket, j->first, &j->report, j->send_status);
+        bt_handoff_job_give_back(p, j, j->first, j->send_status);
         bt_handoff_job_destroy(j);
         (void)pthread_mutex_lock(&p->lock);
     }
@@ -127,8 +127,8 @@ bt_status bt_handoff_client_open(const bt_prefill_options *o, bt_engine *engine,
         bt_handoff_client_close(p);
         return s;
     }
-    const bt_placement placement = bt_handoff_placement(p);
-    bt_engine_set_placement(engine, &placement);
+    const bt_external external = bt_handoff_external(p);
+    bt_engine_set_external(engine, &external);
     *ret_prefill = p;
     return BT_OK;
 }

@@ -5,7 +5,7 @@
  * usable only through a verified COMMIT; whatever else happens, the rows of complete, verified
  * chunks are kept and the rest is prefilled here (or on another worker), and the user is told.
  *
- * Lifetime: open installs itself as the engine's placement. Before the engine is destroyed call
+ * Lifetime: open takes the engine's offers (engine/external.h). Before the engine is destroyed call
  *           bt_handoff_client_stop (every ticket is ended, no import follows), after it
  *           bt_handoff_client_close.
  * Threads:  one per worker, plus the link's writer. status_get: any thread.
@@ -16,6 +16,7 @@
 #define BT_HANDOFF_PREFILL_H
 
 #include "engine/engine.h"
+#include "handoff/report.h"
 #include "kv/codec.h"
 #include "link/link.h"
 #include "wire/order.h"

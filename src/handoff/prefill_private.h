@@ -24,6 +24,7 @@
 #include "handoff/dying.h"
 #include "route/cache_hint.h"
 #include "handoff/ledger.h"
+#include "handoff/offer.h"
 #include "handoff/prefill.h"
 #include "route/router.h"
 #include "base/timeline.h"
@@ -65,6 +66,7 @@ typedef struct { uint32_t first, end, n_steps; double ms; } bt_handoff_local;
 
 struct bt_handoff_job {
     bt_handoff_job *next;
+    bt_handoff_request *request;       /* a reference; NULL: nobody reads the report */
     uint64_t  ticket;
     uint32_t *tokens;                  /* [end] owned */
     uint32_t  first, end;              /* rows wanted from workers in all */
@@ -178,7 +180,7 @@ bool bt_handoff_workers_join_one(bt_prefill *p);
 
 /* ---- place.c ---- */
 /* The callbacks for the engine. */
-bt_placement bt_handoff_placement(bt_prefill *p);
+bt_external bt_handoff_external(bt_prefill *p);
 /* Lock held. What came of the decision about this ticket. */
 void bt_handoff_decided(bt_prefill *p, uint64_t ticket, bt_prefill_outcome outcome, double took_ms);
 /* Lock held. The question about a prompt that is as the job says; NULL: any. */
@@ -205,6 +207,9 @@ uint32_t bt_handoff_job_left(const bt_handoff_job *job);
 
 /* ---- job.c, job_rows.c, job_end.c ---- */
 void bt_handoff_job_take_off(bt_handoff_peer *peer, bt_handoff_job *job);    /* lock held */
+/* Gives the ticket back, without having been read of COMMIT; the report counts before it. */
+void bt_handoff_job_give_back(bt_prefill *p, bt_handoff_job *job, uint32_t position_complete,
+                              bt_status status);
 /* Writes into the report how rows came, if any did. */
 void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job);
 /* NULL when there is no memory. hedge_ms: when it is to be prefilled here as well; 0: never. */

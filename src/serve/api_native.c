@@ -35,7 +35,7 @@ static void write_ending(const bt_answer_head *h, const bt_choice *c, bt_json_wr
     bt_json_string(w, "stop_type", stop_type(c->finish));
     bt_json_text(w, "stopping_word", word ? word->text : "", word ? word->size : 0);
     bt_serve_parts_timings(w, "timings", &c->stats);
-    bt_serve_parts_prefill(w, "prefill", &c->stats.prefill);
+    bt_serve_parts_prefill(w, "prefill", &c->prefill);
     if (bt_buf_status(&prompt) != BT_OK) {
         w->to->status = bt_buf_status(&prompt);
     }

@@ -52,7 +52,7 @@ static void write_measures(bt_run *run, bt_json_writer *w)
 {
     const bt_choice *first = bt_serve_run_choice(run, 0);
     bt_serve_parts_timings(w, "timings", &first->stats);
-    bt_serve_parts_prefill(w, "prefill", &first->stats.prefill);
+    bt_serve_parts_prefill(w, "prefill", &first->prefill);
 }
 
 /* What stands before the answer's own text when `echo` asks for it. */

@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "engine/engine.h"
+#include "handoff/report.h"
 #include "serve/fields.h"
 #include "text/chat.h"
 

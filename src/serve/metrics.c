@@ -41,7 +41,8 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool an
 }
 
 void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
-                             const bt_histogram *gaps, bt_finish finish, bool client_gone)
+                             const bt_prefill_report *prefill, const bt_histogram *gaps,
+                             bt_finish finish, bool client_gone)
 {
     const bool answered = s->n_predicted > 0 ||
                           (finish != BT_FINISH_CANCELLED && finish != BT_FINISH_ERROR);
@@ -51,7 +52,7 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *s,
         bt_histogram_add(&m->h.time_to_first_token_seconds, s->first_token_ms / 1e3);
     }
     bt_histogram_merge(&m->h.inter_token_seconds, gaps);
-    add_prefill(m, &s->prefill, answered);
+    add_prefill(m, prefill, answered);
     m->c.n_clients_gone += client_gone;
     m->c.n_answers_truncated += finish == BT_FINISH_CONTEXT;
     m->answer_seconds += (s->prompt_ms + s->predicted_ms) / 1e3;
@@ -109,7 +110,7 @@ static void one(bt_buf *to, const char *name, bt_metric_kind kind, const char *h
 static void write_known(const bt_engine_stats *s, bt_buf *to)
 {
     const bt_serve_known known = {
-        .prompt_tokens = s->n_prompt_tokens + s->n_remote_tokens,
+        .prompt_tokens = s->n_prompt_tokens + s->n_external_tokens,
         .prompt_tokens_cached = s->n_cached_tokens,
         .prompt_seconds = s->prompt_seconds,
         .tokens_predicted = s->n_predicted_tokens,
@@ -228,7 +229,7 @@ static void write_labelled(const bt_serve_metrics *m, bt_buf *to)
     bt_metric_put_head(to, prompts, BT_METRIC_COUNTER, "Prompts answered, by place of prefill");
     for (size_t i = 0; i < BT_LEN(m->place); i++) {
         bt_metric_put_sample(to, prompts, "place",
-                             bt_engine_prefill_place_name((bt_prefill_place)i),
+                             bt_handoff_place_name((bt_prefill_place)i),
                              (double)m->place[i]);
     }
     bt_metric_put_head(to, tokens, BT_METRIC_COUNTER, "Prompt tokens, by source of their rows");

@@ -77,6 +77,7 @@ void bt_serve_metrics_done(bt_serve_metrics *m);
 /* One engine request has ended. `gaps` holds the times between its tokens. Without a token it is
  * answered only if it finished as it should. */
 void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *stats,
+                             const bt_prefill_report *prefill,
                              const bt_histogram *gaps, bt_finish finish, bool client_gone);
 void bt_serve_metrics_http(bt_serve_metrics *m, int code);
 /* Seconds that one more request would wait for its turn, by how long answers took so far. */

@@ -62,7 +62,7 @@ static void write_forecast(bt_json_writer *w, const bt_prefill_forecast *f)
 void bt_serve_parts_prefill(bt_json_writer *w, const char *key, const bt_prefill_report *p)
 {
     bt_json_open(w, key, '{');
-    bt_json_string(w, "place", bt_engine_prefill_place_name(p->place));
+    bt_json_string(w, "place", bt_handoff_place_name(p->place));
     bt_json_string(w, "worker", p->worker[0] ? p->worker : NULL);
     bt_json_string(w, "reason", p->reason);
     bt_json_bool(w, "fallback", p->fallback);

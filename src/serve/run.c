@@ -35,7 +35,6 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     o.ignore_eog = b->ignore_eog;
     o.special = b->special;
     o.no_cache = b->no_cache;
-    o.no_worker_cache = b->no_worker_cache;
     o.cache_key = r->o.tenant;
     o.sampling = b->sampling;
     o.sampling.bias = r->o.prompts->bias;
@@ -48,8 +47,7 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     o.n_stops = b->n_stops;
     o.want_logprobs = b->want_logprobs;
     o.n_logprobs = b->n_logprobs;
-    o.where = b->where;
-    o.policy = b->policy;
+    o.tag = bt_handoff_request_tag(c->handoff);
     return o;
 }
 
@@ -64,11 +62,21 @@ static bt_status check_wait(const bt_run *r, bt_error *err)
                               r->o.queue_wait_s);
 }
 
+static bt_status prepare_handoff(const bt_run *r, bt_choice *c, bt_error *err)
+{
+    const bt_body *b = r->o.body;
+    const bt_handoff_wish wish = { .where = b->where, .policy = b->policy,
+                                   .no_worker_cache = b->no_worker_cache,
+                                   .has_workers = r->o.serving->prefill != NULL };
+    return c->handoff ? BT_OK : bt_handoff_request_create(&wish, &c->handoff, err);
+}
+
 static bt_status submit(bt_run *r, bt_choice *c, bt_problem *problem)
 {
-    const bt_request_options o = options_for(r, c);
     bt_error err = { 0 };
-    bt_status status = check_wait(r, &err);
+    bt_status status = prepare_handoff(r, c, &err);
+    const bt_request_options o = options_for(r, c);
+    status = status == BT_OK ? check_wait(r, &err) : status;
     if (status == BT_OK) {
         status = bt_engine_submit(r->o.serving->engine, &o, &c->request, &err);
     }
@@ -94,7 +102,9 @@ static void end_choice(bt_run *r, bt_choice *c)
     r->n_ended++;
     if (c->request) {
         bt_engine_request_stats_get(c->request, &c->stats);
-        bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->gaps, c->finish, r->client_gone);
+        bt_handoff_request_report(c->handoff, &c->stats, &c->prefill);
+        bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->prefill, &c->gaps, c->finish,
+                                r->client_gone);
     }
 }
 
@@ -183,6 +193,7 @@ bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem)
 static void free_choice(bt_choice *c)
 {
     bt_engine_request_release(c->request);
+    bt_handoff_request_unref(c->handoff);
     bt_buf_done(&c->text);
     bt_text_tokens_done(&c->tokens);
     bt_free(c->logprobs);

@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 
+#include "handoff/report.h"
 #include "serve/body.h"
 #include "serve/metrics.h"
 #include "serve/prompt.h"
@@ -37,6 +38,8 @@ typedef struct {
     int           stop_index;
     bt_problem    problem;             /* why it ended without an answer */
     bt_request_stats stats;            /* after END; before it: bt_serve_choice_stats */
+    bt_handoff_request *handoff;       /* goes with `request` */
+    bt_prefill_report prefill;         /* after END */
     uint32_t      seed;
     uint32_t      n_tokens;            /* seen so far */
     double        begun_ms, first_token_ms, last_token_ms;

@@ -29,8 +29,7 @@ static void a_prompt_is_continued(void **state)
     assert_int_equal(got.n_begin, 1);
     assert_int_equal(got.stats.n_prompt, 10);
     assert_int_equal(got.stats.n_predicted, 24);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
-    assert_int_equal(got.stats.prefill.n_local, 10);
+    assert_int_equal(got.stats.n_local, 10);
     assert_true(got.stats.prompt_ms > 0 && got.stats.predicted_ms > 0);
     assert_true(got.stats.first_token_ms >= got.stats.prompt_ms);
 }
@@ -127,8 +126,8 @@ static void a_second_turn_is_cached_to_the_last_token(void **state)
     assert_answer(&o, &got);
     /* The last token of the first answer was drawn but never evaluated. */
     assert_int_equal(got.stats.n_cached, 119);
-    assert_int_equal(got.stats.prefill.n_cached, 119);
-    assert_int_equal(got.stats.prefill.n_local, 31);
+    assert_int_equal(got.stats.n_cached, 119);
+    assert_int_equal(got.stats.n_local, 31);
 }
 
 static void the_same_prompt_again_evaluates_one_token(void **state)
@@ -142,7 +141,6 @@ static void the_same_prompt_again_evaluates_one_token(void **state)
     fake_ask(f->engine, &o, &got);
     assert_answer(&o, &got);
     assert_int_equal(got.stats.n_cached, 95);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_CACHE);
 }
 
 static void no_cache_neither_uses_nor_fills(void **state)
@@ -160,7 +158,6 @@ static void no_cache_neither_uses_nor_fills(void **state)
     o.no_cache = true;
     fake_ask(f->engine, &o, &got);
     assert_int_equal(got.stats.n_cached, 0);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
 }
 
 static void keys_keep_caches_apart(void **state)
@@ -237,7 +234,7 @@ static void nothing_is_predicted_when_nothing_is_asked_for(void **state)
         fake_ask(f->engine, &o, &got);
         assert_int_equal(got.n, 0);
         assert_int_equal(got.finish, BT_FINISH_LENGTH);
-        assert_int_equal(got.stats.prefill.n_local, 70);
+        assert_int_equal(got.stats.n_local, 70);
         assert_int_equal(got.stats.n_predicted, 0);
     }
 }

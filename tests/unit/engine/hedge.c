@@ -11,7 +11,7 @@ static fixture *slow(void **state)
 }
 
 /* Rows as another kind of machine might compute them: what decodes from them says other things. */
-static void give_other(bt_engine *e, const bt_prefill_job *job)
+static void give_other(bt_engine *e, const bt_external_offer *job)
 {
     uint64_t k[1024], v[1024];
     const uint32_t n = job->position_end - job->position_first;
@@ -23,8 +23,8 @@ static void give_other(bt_engine *e, const bt_prefill_job *job)
         for (uint32_t i = 0; i < n; i++) {
             v[i] ^= 12345;
         }
-        const bt_status s = bt_engine_import_rows(e, job->ticket, layer, job->position_first, n, k,
-                                                  v);
+        const bt_status s = bt_engine_external_import_rows(e, job->ticket, layer,
+                                                           job->position_first, n, k, v);
         assert_true(s == BT_OK || s == BT_E_CANCELLED);     /* short ones are complete by now */
     }
 }
@@ -47,18 +47,15 @@ static void here_first(void **state)
         fake_prompt(900 + (uint32_t)i, lengths[i], tokens);
         const bt_request_options o = fake_request(tokens, lengths[i], 20);
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job((int)i);
-        bt_engine_import_hedge(f->engine, job.ticket);
+        const bt_external_offer job = wait_for_job((int)i);
+        bt_engine_external_hedge(f->engine, job.ticket);
         give_other(f->engine, &job);   /* all of it, but never committed */
         static fake_result got;
         fake_finish(r, &got);
         assert_answer(&o, &got);
-        assert_true(got.stats.prefill.hedged);
-        assert_false(got.stats.prefill.fallback);
-        assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
-        assert_int_equal(got.stats.prefill.n_local, lengths[i]);
-        assert_non_null(strstr(got.stats.prefill.reason, "here it was complete first"));
-        assert_int_equal(place.n_outrun, (int)i + 1);
+        assert_true(got.stats.hedged && got.stats.local_first);
+        assert_int_equal(got.stats.n_local, lengths[i]);
+        assert_int_equal(place.n_local_first, (int)i + 1);
         assert_int_equal(place.n_cancelled, 0);
         commit(f->engine, &job);       /* too late: the ticket is gone */
         bt_engine_request_release(r);
@@ -78,25 +75,25 @@ static void elsewhere_first(void **state)
     for (int i = 0; i < 2; i++) {
         o.no_cache = i == 0;
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(i);
+        const bt_external_offer job = wait_for_job(i);
         const uint32_t n_steps = atomic_load(&f->device.n_steps);
         if (i == 1) {
-            bt_engine_import_hedge(f->engine, job.ticket);
+            bt_engine_external_hedge(f->engine, job.ticket);
             wait_for_steps(f, n_steps + 2);
         }
         give_other(f->engine, &job);
         commit(f->engine, &job);
         fake_finish(r, &got[i]);
         bt_engine_request_release(r);
-        assert_int_equal(got[i].stats.prefill.hedged, i == 1);
-        assert_int_equal(got[i].stats.prefill.place, BT_PREFILL_REMOTE);
-        assert_int_equal(got[i].stats.prefill.n_remote, LENGTH - 1);
-        assert_int_equal(got[i].stats.prefill.n_local, 1);
+        assert_int_equal(got[i].stats.hedged, i == 1);
+        assert_false(got[i].stats.local_first);
+        assert_int_equal(got[i].stats.n_external, LENGTH - 1);
+        assert_int_equal(got[i].stats.n_local, 1);
     }
     assert_int_equal(got[0].n, 30);
     assert_int_equal(got[1].n, 30);
     assert_memory_equal(got[0].tokens, got[1].tokens, 30 * sizeof *got[0].tokens);
-    assert_int_equal(place.n_outrun + place.n_cancelled, 0);
+    assert_int_equal(place.n_local_first + place.n_cancelled, 0);
     /* And what the cache has is of one side too. */
     bt_request *r = fake_submit(f->engine, &o);
     static fake_result again;
@@ -114,21 +111,19 @@ static void the_worker_fails_meanwhile(void **state)
     const bt_request_options o = fake_request(tokens, LENGTH, 10);
     for (int i = 0; i < 2; i++) {      /* with less than is here, with more */
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(i);
+        const bt_external_offer job = wait_for_job(i);
         const uint32_t complete = i == 0 ? job.position_first : LENGTH - 10;
         const uint32_t n_steps = atomic_load(&f->device.n_steps);
-        bt_engine_import_hedge(f->engine, job.ticket);
+        bt_engine_external_hedge(f->engine, job.ticket);
         wait_for_steps(f, n_steps + 1);
         for (uint32_t layer = 0; layer < FAKE_LAYERS && i == 1; layer++) {
             assert_int_equal(give(f->engine, &job, layer, job.position_first, complete), BT_OK);
         }
-        bt_prefill_report report = report_of("box:7070");
-        report.fallback = true;
-        bt_engine_import_abandon(f->engine, job.ticket, complete, &report, BT_E_LOST);
+        abandon(f->engine, &job, complete);
         static fake_result got;
         finish_right(r, &o, &got);
-        assert_true(got.stats.prefill.fallback && got.stats.prefill.hedged);
-        assert_int_equal(got.stats.prefill.n_remote, complete - job.position_first);
+        assert_true(got.stats.hedged);
+        assert_int_equal(got.stats.n_external, complete - job.position_first);
         fake_prompt(921, LENGTH, tokens);
     }
     (void)fake_stats_idle(f->engine);
@@ -142,15 +137,15 @@ static void a_client_leaves_meanwhile(void **state)
     bt_request_options o = fake_request(tokens, LENGTH, 10);
     o.no_cache = true;
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
-    bt_engine_import_hedge(f->engine, job.ticket);
+    const bt_external_offer job = wait_for_job(0);
+    bt_engine_external_hedge(f->engine, job.ticket);
     wait_for_steps(f, 1);
     bt_engine_request_cancel(r);
     static fake_result got;
     fake_finish(r, &got);
     assert_int_equal(got.finish, BT_FINISH_CANCELLED);
     assert_int_equal(place.n_cancelled, 1);
-    assert_int_equal(place.n_outrun, 0);
+    assert_int_equal(place.n_local_first, 0);
     assert_int_equal(give(f->engine, &job, 0, 0, 10), BT_E_CANCELLED);
     bt_engine_request_release(r);
     assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
@@ -171,9 +166,9 @@ static void both_sides_share_what_was_cached(void **state)
         tokens[150] ^= 1;
         const bt_request_options o = fake_request(tokens, LENGTH, 10);
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(i);
+        const bt_external_offer job = wait_for_job(i);
         assert_int_equal(job.position_first, i == 0 ? 50 : 150);
-        bt_engine_import_hedge(f->engine, job.ticket);
+        bt_engine_external_hedge(f->engine, job.ticket);
         if (i == 1) {
             give_all(f->engine, &job, 64);
             commit(f->engine, &job);
@@ -194,15 +189,15 @@ static void pages_are_short(void **state)
     fake_prompt(950, LENGTH, tokens);
     const bt_request_options o = fake_request(tokens, LENGTH, 10);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
-    bt_engine_import_hedge(f->engine, job.ticket);
+    const bt_external_offer job = wait_for_job(0);
+    bt_engine_external_hedge(f->engine, job.ticket);
     bt_clock_sleep_ms(20);
     assert_int_equal(atomic_load(&f->device.n_steps), 0);
     give_all(f->engine, &job, 64);
     commit(f->engine, &job);
     static fake_result got;
     finish_right(r, &o, &got);
-    assert_false(got.stats.prefill.hedged);
+    assert_false(got.stats.hedged);
     fake_close(f);
 }
 
@@ -217,13 +212,13 @@ static void answers_come_first(void **state)
     const bt_request_options o = fake_request(tokens, LENGTH, 5);
     atomic_store(&f->device.us_per_row, 2000);      /* still at it when pages end */
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
-    bt_engine_import_hedge(f->engine, job.ticket);
+    const bt_external_offer job = wait_for_job(0);
+    bt_engine_external_hedge(f->engine, job.ticket);
     expect_whole(first);
     fake_result got;
     finish_right(r, &o, &got);
-    assert_true(got.stats.prefill.hedged);
-    assert_int_equal(place.n_outrun, 1);
+    assert_true(got.stats.hedged);
+    assert_int_equal(place.n_local_first, 1);
     assert_int_equal(place.n_cancelled, 0);
     fake_close(f);
 }

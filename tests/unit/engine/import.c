@@ -1,4 +1,4 @@
-/* The placement door of engine/engine.h: rows that somebody else computes. */
+/* engine/external.h: rows that somebody else computes. */
 #include "unit/engine/place.h"
 
 /* ---- commit ---- */
@@ -15,19 +15,16 @@ static void committed_rows_give_the_same_answer(void **state)
         bt_request_options o = fake_request(tokens, n, 30);
         o.no_cache = true;
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job((int)i);
+        const bt_external_offer job = wait_for_job((int)i);
         assert_int_equal(job.n_tokens, n);
         assert_int_equal(job.position_first, 0);
         assert_int_equal(job.position_end, n - 1);
         give_all(f->engine, &job, chunks[i / BT_LEN(lengths)]);
         commit(f->engine, &job);
         finish_right(r, &o, &got);
-        assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
-        assert_int_equal(got.stats.prefill.n_remote, n - 1);
-        assert_int_equal(got.stats.prefill.n_local, 1);
-        assert_int_equal(got.stats.prefill.bytes, 12345);
-        assert_string_equal(got.stats.prefill.worker, "box:7070");
-        assert_false(got.stats.prefill.fallback);
+        assert_int_equal(got.stats.n_external, n - 1);
+        assert_int_equal(got.stats.n_local, 1);
+        assert_false(got.stats.hedged);
     }
     assert_int_equal(fake_stats_idle(f->engine).n_prompt_tokens, BT_LEN(lengths) * BT_LEN(chunks));
 }
@@ -42,14 +39,14 @@ static void committed_rows_are_cached_and_only_the_rest_is_asked_for(void **stat
         const uint32_t n = turn == 0 ? 200 : 300;
         const bt_request_options o = fake_request(tokens, n, 5);
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(turn);
+        const bt_external_offer job = wait_for_job(turn);
         assert_int_equal(job.position_first, turn == 0 ? 0 : 200);
         give_all(f->engine, &job, 50);
         commit(f->engine, &job);
         finish_right(r, &o, &got);
     }
     assert_int_equal(got.stats.n_cached, 200);
-    assert_int_equal(got.stats.prefill.n_remote, 99);
+    assert_int_equal(got.stats.n_external, 99);
 }
 
 static void rows_may_come_in_any_order_and_twice(void **state)
@@ -60,9 +57,10 @@ static void rows_may_come_in_any_order_and_twice(void **state)
     fake_prompt(601, LENGTH, tokens);
     const bt_request_options o = fake_request(tokens, LENGTH, 10);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     uint64_t wrong[LENGTH] = { 0 };
-    assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, 0, 10, 90, wrong, wrong), BT_OK);
+    assert_int_equal(bt_engine_external_import_rows(f->engine, job.ticket, 0, 10, 90, wrong,
+                                                    wrong), BT_OK);
     for (uint32_t layer = FAKE_LAYERS; layer-- > 0;) {
         for (uint32_t at = LENGTH - 1; at > 0; at--) {
             assert_int_equal(give(f->engine, &job, layer, at - 1, at), BT_OK);
@@ -70,7 +68,7 @@ static void rows_may_come_in_any_order_and_twice(void **state)
     }
     commit(f->engine, &job);
     finish_right(r, &o, &got);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
+    assert_int_equal(got.stats.n_external, LENGTH - 1);
 }
 
 /* A commit that lies is not believed: one row of one layer is missing. */
@@ -78,14 +76,13 @@ static void a_commit_without_all_rows_is_refused(void **state)
 {
     fixture *f = *state;
     fake_result got;
-    for (int policy = 0; policy < 2; policy++) {
+    for (int turn = 0; turn < 2; turn++) {
         uint32_t tokens[LENGTH];
-        fake_prompt(602 + (uint32_t)policy, LENGTH, tokens);
+        fake_prompt(602 + (uint32_t)turn, LENGTH, tokens);
         bt_request_options o = fake_request(tokens, LENGTH, 10);
-        o.policy = policy == 0 ? BT_POLICY_FALLBACK : BT_POLICY_FAIL;
         o.no_cache = true;
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(policy);
+        const bt_external_offer job = wait_for_job(turn);
         for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
             const uint32_t hole = layer == 3 ? 131 : LENGTH;
             for (uint32_t at = 0; at < LENGTH - 1; at++) {
@@ -95,21 +92,18 @@ static void a_commit_without_all_rows_is_refused(void **state)
             }
             assert_int_equal(give(f->engine, &job, 0, 131, 132), BT_OK);  /* twice does not help */
         }
-        commit(f->engine, &job);
-        fake_finish(r, &got);
-        bt_engine_request_release(r);
-        assert_non_null(strstr(got.stats.prefill.reason, "1 rows"));
-        assert_int_equal(got.stats.prefill.fallback, policy == 0);
-        if (policy == 0) {
-            assert_answer(&o, &got);
-            assert_int_equal(got.stats.prefill.n_remote, 0);
-            assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
+        bt_error err;
+        assert_int_equal(bt_engine_external_commit(f->engine, job.ticket, &err), BT_E_PROTOCOL);
+        assert_non_null(strstr(err.text, "1 rows"));
+        if (turn == 0) {                   /* the ticket is still open */
+            assert_int_equal(give(f->engine, &job, 3, 131, 132), BT_OK);
+            commit(f->engine, &job);
         } else {
-            assert_int_equal(got.finish, BT_FINISH_ERROR);
-            assert_int_equal(got.status, BT_E_PROTOCOL);
+            abandon(f->engine, &job, 0);
         }
+        finish_right(r, &o, &got);
+        assert_int_equal(got.stats.n_external, turn == 0 ? LENGTH - 1 : 0);
     }
-    assert_int_equal(fake_stats_idle(f->engine).n_fallbacks, 1);
 }
 
 /* ---- abandon ---- */
@@ -129,60 +123,67 @@ static void abandoned_prompts_keep_what_is_complete(void **state)
         bt_request_options o = fake_request(tokens, LENGTH, 20);
         o.no_cache = true;
         bt_request *r = fake_submit(f->engine, &o);
-        bt_prefill_job job = wait_for_job((int)i);
+        bt_external_offer job = wait_for_job((int)i);
         job.position_end = cases[i].given;
         give_all(f->engine, &job, 32);
-        bt_prefill_report report = report_of("box:7070");
-        report.fallback = true;
-        bt_engine_import_abandon(f->engine, job.ticket, cases[i].claimed, &report, BT_E_LOST);
+        abandon(f->engine, &job, cases[i].claimed);
         finish_right(r, &o, &got);
-        assert_int_equal(got.stats.prefill.n_remote, cases[i].kept);
-        assert_int_equal(got.stats.prefill.n_local, LENGTH - cases[i].kept);
-        assert_int_equal(got.stats.prefill.place, cases[i].kept == 199 ? BT_PREFILL_REMOTE
-                                                  : cases[i].kept > 0 ? BT_PREFILL_MIXED
-                                                                      : BT_PREFILL_LOCAL);
-        assert_true(got.stats.prefill.fallback);
+        assert_int_equal(got.stats.n_external, cases[i].kept);
+        assert_int_equal(got.stats.n_local, LENGTH - cases[i].kept);
     }
 }
 
-static void policy_fail_ends_with_the_reason(void **state)
+static void an_end_may_be_the_end_of_the_request(void **state)
 {
     fixture *f = *state;
     uint32_t tokens[LENGTH];
     fake_result got;
     fake_prompt(620, LENGTH, tokens);
-    bt_request_options o = fake_request(tokens, LENGTH, 20);
-    o.policy = BT_POLICY_FAIL;
-    o.where = BT_WHERE_REMOTE;
+    const bt_request_options o = fake_request(tokens, LENGTH, 20);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
-    assert_int_equal(job.policy, BT_POLICY_FAIL);
-    assert_int_equal(job.where, BT_WHERE_REMOTE);
-    bt_prefill_report report = report_of("box:7070");
-    snprintf(report.reason, sizeof report.reason, "box:7070 was unplugged");
-    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);
+    const bt_external_offer job = wait_for_job(0);
+    const bt_external_end end = { .end_request = true, .status = BT_E_TIMEOUT,
+                                  .message = "box:7070 was unplugged" };
+    bt_engine_external_abandon(f->engine, job.ticket, &end);
     fake_finish(r, &got);
     bt_engine_request_release(r);
     assert_int_equal(got.finish, BT_FINISH_ERROR);
-    assert_int_equal(got.status, BT_E_LOST);
+    assert_int_equal(got.status, BT_E_TIMEOUT);
     assert_non_null(strstr(got.message, "unplugged"));
     assert_int_equal(got.n, 0);
-    static const bt_status theirs[][2] = {
-        { BT_E_AUTH, BT_E_LOST }, { BT_E_BADINPUT, BT_E_LOST }, { BT_E_DEVICE, BT_E_LOST },
-        { BT_E_CONTEXT, BT_E_CONTEXT }, { BT_E_TIMEOUT, BT_E_TIMEOUT },
-    };
-    for (size_t i = 0; i < BT_LEN(theirs); i++) {      /* the worker's troubles are not ours */
-        r = fake_submit(f->engine, &o);
-        const bt_prefill_job again = wait_for_job((uint32_t)i + 1);
-        bt_engine_import_abandon(f->engine, again.ticket, 0, &report, theirs[i][0]);
-        fake_finish(r, &got);
-        bt_engine_request_release(r);
-        assert_int_equal(got.status, theirs[i][1]);
-    }
-    place.refuses = true;                 /* and when the placement will not even start */
+    place.ends = true;                    /* and when the offer is not even taken */
     fake_ask(f->engine, &o, &got);
     assert_int_equal(got.status, BT_E_LOST);
     assert_non_null(strstr(got.message, "too short"));
+}
+
+static atomic_int tag_refs;
+
+static void tag_ref(void *data) { assert_ptr_equal(data, &tag_refs); tag_refs++; }
+
+static void tag_unref(void *data) { assert_ptr_equal(data, &tag_refs); tag_refs--; }
+
+static void the_tag_goes_with_the_request(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[LENGTH];
+    fake_result got;
+    bt_request *r = NULL;
+    bt_error err;
+    fake_prompt(623, LENGTH, tokens);
+    bt_request_options o = fake_request(tokens, LENGTH, 3);
+    o.tag = (bt_tag){ &tag_refs, tag_ref, tag_unref };
+    place.refuses = true;
+    fake_ask(f->engine, &o, &got);
+    assert_ptr_equal(place.tag, &tag_refs);
+    o.tokens = (const uint32_t[]){ UINT32_MAX };
+    o.n_tokens = 1;
+    assert_int_equal(bt_engine_submit(f->engine, &o, &r, &err), BT_E_BADINPUT);
+    (void)fake_stats_idle(f->engine);
+    for (int i = 0; tag_refs > 0 && i < FAKE_PATIENCE_MS; i++) {
+        bt_clock_sleep_ms(1);             /* the engine's thread lets go of it last */
+    }
+    assert_int_equal(tag_refs, 0);
 }
 
 static void a_refusal_is_prefilled_here_and_measured(void **state)
@@ -196,37 +197,14 @@ static void a_refusal_is_prefilled_here_and_measured(void **state)
     const bt_request_options o = fake_request(tokens, LENGTH, 20);
     fake_ask(f->engine, &o, &got);
     assert_answer(&o, &got);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_LOCAL);
-    assert_string_equal(got.stats.prefill.reason, "too short");
-    assert_false(got.stats.prefill.fallback);
+    assert_int_equal(got.stats.n_local, LENGTH);
     pthread_mutex_lock(&place.lock);
     assert_int_equal(place.n_measured, LENGTH);
     assert_true(place.measured_ms >= LENGTH * 0.02);
     pthread_mutex_unlock(&place.lock);
     fake_ask(f->engine, &o, &got);        /* all cached: nobody is asked */
     assert_int_equal(place.n_jobs, 1);
-    assert_int_equal(got.stats.prefill.place, BT_PREFILL_CACHE);
-}
-
-static void without_a_placement_the_wish_is_answered_in_words(void **state)
-{
-    (void)state;
-    const bt_engine_options options = fake_options();
-    fixture *f = fake_open(&options);
-    uint32_t tokens[50];
-    fake_result got;
-    fake_prompt(622, 50, tokens);
-    bt_request_options o = fake_request(tokens, 50, 3);
-    o.where = BT_WHERE_REMOTE;
-    fake_ask(f->engine, &o, &got);
-    assert_answer(&o, &got);
-    assert_true(got.stats.prefill.fallback);
-    assert_non_null(strstr(got.stats.prefill.reason, "has none"));
-    o.policy = BT_POLICY_FAIL;
-    o.no_cache = true;
-    fake_ask(f->engine, &o, &got);
-    assert_int_equal(got.finish, BT_FINISH_ERROR);
-    fake_close(f);
+    assert_int_equal(got.stats.n_cached, LENGTH - 1);
 }
 
 /* ---- what writers may not do ---- */
@@ -238,7 +216,7 @@ static void rows_outside_the_reservation_are_refused(void **state)
     fake_prompt(630, LENGTH, tokens);
     const bt_request_options o = fake_request(tokens, LENGTH, 2);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     static uint64_t rows[4096];
     const struct { uint32_t layer, position, n; } bad[] = {
         { FAKE_LAYERS, 0, 1 }, { UINT32_MAX, 0, 1 }, { 0, LENGTH - 1, 1 }, { 0, LENGTH, 1 },
@@ -246,23 +224,24 @@ static void rows_outside_the_reservation_are_refused(void **state)
         { 0, UINT32_MAX, UINT32_MAX },
     };
     for (size_t i = 0; i < BT_LEN(bad); i++) {
-        assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, bad[i].layer, bad[i].position,
-                                               bad[i].n, rows, rows), BT_E_BADINPUT);
+        assert_int_equal(bt_engine_external_import_rows(f->engine, job.ticket, bad[i].layer,
+                                                        bad[i].position, bad[i].n, rows, rows),
+                         BT_E_BADINPUT);
     }
-    const uint64_t strangers[] = { 0, 1, job.ticket + 1, job.ticket + 256, UINT64_MAX };
-    for (size_t i = 0; i < BT_LEN(strangers); i++) {
-        assert_int_equal(bt_engine_import_rows(f->engine, strangers[i], 0, 0, 1, rows, rows),
+    const uint64_t unknown[] = { 0, 1, job.ticket + 1, job.ticket + 256, UINT64_MAX };
+    for (size_t i = 0; i < BT_LEN(unknown); i++) {
+        assert_int_equal(bt_engine_external_import_rows(f->engine, unknown[i], 0, 0, 1, rows, rows),
                          BT_E_CANCELLED);
-        const bt_prefill_report report = report_of("a stranger");
-        bt_engine_import_commit(f->engine, strangers[i], &report);
-        bt_engine_import_abandon(f->engine, strangers[i], 1, &report, BT_E_LOST);
+        bt_error err;
+        assert_int_equal(bt_engine_external_commit(f->engine, unknown[i], &err),
+                         BT_E_CANCELLED);
+        abandon(f->engine, &(bt_external_offer){ .ticket = unknown[i] }, 1);
     }
     give_all(f->engine, &job, 64);
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(f->engine, job.ticket, &report);
-    assert_int_equal(bt_engine_import_rows(f->engine, job.ticket, 0, 0, 1, rows, rows),
+    commit(f->engine, &job);
+    assert_int_equal(bt_engine_external_import_rows(f->engine, job.ticket, 0, 0, 1, rows, rows),
                      BT_E_CANCELLED);
-    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_LOST);   /* too late */
+    abandon(f->engine, &job, 0);          /* too late */
     fake_result got;
     finish_right(r, &o, &got);
 }
@@ -274,7 +253,7 @@ static void a_cancelled_ticket_takes_no_rows(void **state)
     fake_prompt(631, LENGTH, tokens);
     const bt_request_options o = fake_request(tokens, LENGTH, 2);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     assert_int_equal(give(f->engine, &job, 0, 0, 50), BT_OK);
     bt_engine_request_cancel(r);
     fake_result got;
@@ -283,8 +262,7 @@ static void a_cancelled_ticket_takes_no_rows(void **state)
     assert_int_equal(give(f->engine, &job, 0, 50, 60), BT_E_CANCELLED);
     assert_int_equal(place.n_cancelled, 1);
     assert_int_equal(place.cancelled[0], job.ticket);
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_abandon(f->engine, job.ticket, 0, &report, BT_E_CANCELLED);
+    abandon(f->engine, &job, 0);
     bt_engine_request_release(r);
     assert_int_equal(fake_stats_idle(f->engine).kv_pages_used, 0);
 }
@@ -297,7 +275,7 @@ static void others_decode_while_rows_come(void **state)
     const bt_request_options o = fake_request(tokens, LENGTH, 5);
     const bt_request_options quick = fake_request(other, 1, 50);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     fake_result got;
     fake_ask(f->engine, &quick, &got);
     assert_answer(&quick, &got);
@@ -316,12 +294,12 @@ static void short_pages_send_a_remote_prompt_back_to_the_line(void **state)
     fake_prompt(634, 300, tokens);
     const bt_request_options o = fake_request(tokens, 300, 5);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     assert_int_equal(give(f->engine, &job, 0, 0, 100), BT_OK);
     expect_whole(first);
     assert_int_equal(place.n_cancelled, 1);
     assert_int_equal(give(f->engine, &job, 0, 100, 101), BT_E_CANCELLED);
-    const bt_prefill_job again = wait_for_job(1);
+    const bt_external_offer again = wait_for_job(1);
     assert_int_not_equal(again.ticket, job.ticket);
     give_all(f->engine, &again, 64);
     commit(f->engine, &again);
@@ -340,7 +318,7 @@ static void the_engine_may_end_with_rows_under_way(void **state)
     fake_prompt(635, LENGTH, tokens);
     const bt_request_options o = fake_request(tokens, LENGTH, 5);
     bt_request *r = fake_submit(f->engine, &o);
-    const bt_prefill_job job = wait_for_job(0);
+    const bt_external_offer job = wait_for_job(0);
     assert_int_equal(give(f->engine, &job, 0, 0, 100), BT_OK);
     fake_close(f);
     assert_int_equal(place.n_cancelled, 1);
@@ -352,7 +330,7 @@ static void the_engine_may_end_with_rows_under_way(void **state)
 
 /* ---- threads: several write while requests are cancelled under them ---- */
 
-typedef struct { bt_engine *engine; bt_prefill_job job; uint32_t first; } writer;
+typedef struct { bt_engine *engine; bt_external_offer job; uint32_t first; } writer;
 
 static void *write_rows(void *context)
 {
@@ -378,7 +356,7 @@ static void writers_and_cancels_do_not_meet(void **state)
         bt_request_options o = fake_request(tokens, LENGTH, 5);
         o.no_cache = true;
         bt_request *r = fake_submit(f->engine, &o);
-        const bt_prefill_job job = wait_for_job(round);
+        const bt_external_offer job = wait_for_job(round);
         writer w[2] = { { f->engine, job, 0 }, { f->engine, job, 3 } };
         pthread_t threads[2];
         for (int i = 0; i < 2; i++) {
@@ -399,7 +377,7 @@ static void writers_and_cancels_do_not_meet(void **state)
         if (round % 2 == 0) {
             fake_finish(r, &got);
             assert_answer(&o, &got);
-            assert_int_equal(got.stats.prefill.place, BT_PREFILL_REMOTE);
+            assert_int_equal(got.stats.n_external, LENGTH - 1);
         }
         bt_engine_request_release(r);
     }
@@ -413,9 +391,9 @@ int main(void)
         IN_DEFAULT(rows_may_come_in_any_order_and_twice),
         IN_DEFAULT(a_commit_without_all_rows_is_refused),
         IN_DEFAULT(abandoned_prompts_keep_what_is_complete),
-        IN_DEFAULT(policy_fail_ends_with_the_reason),
+        IN_DEFAULT(an_end_may_be_the_end_of_the_request),
+        IN_DEFAULT(the_tag_goes_with_the_request),
         IN_DEFAULT(a_refusal_is_prefilled_here_and_measured),
-        cmocka_unit_test(without_a_placement_the_wish_is_answered_in_words),
         IN_DEFAULT(rows_outside_the_reservation_are_refused),
         IN_DEFAULT(a_cancelled_ticket_takes_no_rows),
         IN_DEFAULT(others_decode_while_rows_come),

@@ -6,6 +6,7 @@
 #include "unit/engine/machine.h"
 
 #include "base/memory.h"
+#include "engine/external.h"
 #include "engine/snapshots.h"
 
 static const char *const models[] = { "hf-llama", "hf-qwen2", "hf-qwen3", "hf-gemma3",
@@ -84,8 +85,8 @@ static void carry_state(const errand *w, const bt_request *r, uint32_t layer)
     for (uint64_t at = 0, size; at < all; at += size) {
         size = all - at < sizeof part ? all - at : sizeof part;
         bt_engine_request_export_state(r, layer, at, size, part);
-        assert_int_equal(bt_engine_import_state(w->server->engine, w->ticket, layer, at, size,
-                                                part), BT_OK);
+        assert_int_equal(bt_engine_external_import_state(w->server->engine, w->ticket, layer, at,
+                                                         size, part), BT_OK);
     }
 }
 
@@ -110,33 +111,33 @@ static void *run_errand(void *context)
         void *k = malloc(n * kv->layers[layer].k_row_bytes);
         void *v = malloc(n * kv->layers[layer].v_row_bytes);
         bt_engine_request_export_rows(r, layer, w->first, n, k, v);
-        assert_int_equal(bt_engine_import_rows(w->server->engine, w->ticket, layer, w->first, n, k,
-                                               v), BT_OK);
+        assert_int_equal(bt_engine_external_import_rows(w->server->engine, w->ticket, layer,
+                                                        w->first, n, k, v), BT_OK);
         free(k);
         free(v);
         carry_state(w, r, layer);
     }
     bt_engine_request_release(r);
-    const bt_prefill_report report = { .place = BT_PREFILL_REMOTE };
-    bt_engine_import_commit(w->server->engine, w->ticket, &report);
+    bt_error why;
+    assert_int_equal(bt_engine_external_commit(w->server->engine, w->ticket, &why), BT_OK);
     return NULL;
 }
 
-static bool start_errand(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+static bt_external_answer start_errand(void *context, const bt_external_offer *job, bt_error *why)
 {
     errand *w = context;
-    (void)report;
+    (void)why;
     w->ticket = job->ticket;
     w->first = job->position_first;
     w->end = job->position_end;
     memcpy(w->tokens, job->tokens, job->n_tokens * sizeof *job->tokens);
-    return pthread_create(&w->thread, NULL, run_errand, w) == 0;
+    assert_int_equal(pthread_create(&w->thread, NULL, run_errand, w), 0);
+    return BT_EXTERNAL_TAKEN;
 }
 
-static void cancel_errand(void *context, uint64_t ticket)
+static void cancel_errand(void *context, uint64_t ticket, void *tag, bt_external_reason reason)
 {
-    (void)context;
-    (void)ticket;
+    (void)context, (void)ticket, (void)tag, (void)reason;
 }
 
 static void remote_equals_local_bit_for_bit(void **state)
@@ -150,16 +151,15 @@ static void remote_equals_local_bit_for_bit(void **state)
             machine worker = open_machine(models[i], 1 + c % 2, chunks[c], true);
             machine server = open_machine(models[i], 2 - c % 2, 32, false);
             errand w = { .worker = &worker, .server = &server };
-            const bt_placement placement = { .context = &w, .start = start_errand,
-                                             .cancel = cancel_errand };
-            bt_engine_set_placement(server.engine, &placement);
+            const bt_external external = { .context = &w, .offer = start_errand,
+                                           .cancel = cancel_errand };
+            bt_engine_set_external(server.engine, &external);
             for (size_t k = 0; k < BT_LEN(lengths); k++) {
                 make_prompt(&local, 90 + (uint32_t)k, lengths[k], prompt);
                 const answer here = ask(&local, prompt, lengths[k], false, true);
                 const answer there = ask(&server, prompt, lengths[k], false, true);
                 pthread_join(w.thread, NULL);
-                assert_int_equal(there.stats.prefill.place, BT_PREFILL_REMOTE);
-                assert_int_equal(there.stats.prefill.n_remote, lengths[k] - 1);
+                assert_int_equal(there.stats.n_external, lengths[k] - 1);
                 assert_same(&here, &there);
             }
             close_machine(&server);

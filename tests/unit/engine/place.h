@@ -1,4 +1,4 @@
-/* tests/unit/engine/place.h - a placement for tests: remembers what it was asked, computes rows.
+/* tests/unit/engine/place.h - takes offers in tests: remembers what it was asked, computes rows.
  *
  * Tests of both ways to use the rows of somebody else, import.c and hedge.c, stand on it.
  */
@@ -7,61 +7,62 @@
 
 #include <pthread.h>
 
+#include "engine/external.h"
 #include "unit/engine/fake.h"
 
-/* ---- a placement that remembers what it was asked ---- */
+/* ---- somebody who takes offers and remembers them ---- */
 
 enum { JOBS_MAX = 64, LENGTH = 200 };
 
 typedef struct {
     pthread_mutex_t lock;
-    bt_prefill_job  jobs[JOBS_MAX];
+    bt_external_offer  jobs[JOBS_MAX];
     uint32_t        tokens[JOBS_MAX][1024];
     int             n_jobs;
     uint64_t        cancelled[JOBS_MAX];
-    int             n_cancelled, n_outrun;
-    bool            refuses;
+    int             n_cancelled, n_local_first;
+    void           *tag;               /* of the last offer */
+    bool            refuses, ends;     /* the offer; the request */
     uint32_t        n_measured;
     double          measured_ms;
-} placement;
+} taker;
 
-static placement place;
+static taker place;
 
-static inline bool start(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+static inline bt_external_answer offer(void *context, const bt_external_offer *job, bt_error *err)
 {
-    placement *p = context;
+    taker *p = context;
     pthread_mutex_lock(&p->lock);
     assert_true(p->n_jobs < JOBS_MAX && job->n_tokens <= 1024);
     memcpy(p->tokens[p->n_jobs], job->tokens, job->n_tokens * sizeof *job->tokens);
     p->jobs[p->n_jobs] = *job;
     p->jobs[p->n_jobs].tokens = p->tokens[p->n_jobs];
+    p->tag = job->tag;
     p->n_jobs++;
-    const bool refuses = p->refuses;
+    const bool keeps = p->refuses, ends = p->ends;
     pthread_mutex_unlock(&p->lock);
-    snprintf(report->reason, sizeof report->reason, "%s", refuses ? "too short" : "it is faster");
-    return !refuses;
+    if (ends) {
+        (void)bt_fail(err, BT_E_LOST, "too short");
+    }
+    return ends ? BT_EXTERNAL_REFUSED : keeps ? BT_EXTERNAL_LOCAL : BT_EXTERNAL_TAKEN;
 }
 
-static inline void cancel(void *context, uint64_t ticket)
+static inline void cancel(void *context, uint64_t ticket, void *tag, bt_external_reason reason)
 {
-    placement *p = context;
+    taker *p = context;
+    (void)tag;
     pthread_mutex_lock(&p->lock);
-    p->cancelled[p->n_cancelled++] = ticket;
-    pthread_mutex_unlock(&p->lock);
-}
-
-static inline void outrun(void *context, uint64_t ticket)
-{
-    placement *p = context;
-    (void)ticket;
-    pthread_mutex_lock(&p->lock);
-    p->n_outrun++;
+    if (reason == BT_EXTERNAL_GONE) {
+        p->cancelled[p->n_cancelled++] = ticket;
+    } else {
+        p->n_local_first++;
+    }
     pthread_mutex_unlock(&p->lock);
 }
 
 static inline void measured(void *context, uint32_t position, uint32_t n_tokens, double ms)
 {
-    placement *p = context;
+    taker *p = context;
     (void)position;
     pthread_mutex_lock(&p->lock);
     p->n_measured += n_tokens;
@@ -74,9 +75,9 @@ static inline fixture *open_with(const bt_engine_options *o)
     memset(&place, 0, sizeof place);
     pthread_mutex_init(&place.lock, NULL);
     fixture *f = fake_open(o);
-    const bt_placement p = { .context = &place, .start = start, .cancel = cancel,
-                             .outrun = outrun, .measured = measured };
-    bt_engine_set_placement(f->engine, &p);
+    const bt_external p = { .context = &place, .offer = offer, .cancel = cancel,
+                            .measured = measured };
+    bt_engine_set_external(f->engine, &p);
     return f;
 }
 
@@ -93,9 +94,9 @@ static inline int close_it(void **state)
     return 0;
 }
 
-static inline bt_prefill_job wait_for_job(int index)
+static inline bt_external_offer wait_for_job(int index)
 {
-    bt_prefill_job job;
+    bt_external_offer job;
     for (int i = 0;; i++) {
         pthread_mutex_lock(&place.lock);
         const bool there = place.n_jobs > index;
@@ -111,7 +112,7 @@ static inline bt_prefill_job wait_for_job(int index)
 
 /* ---- somebody who computes rows ---- */
 
-static inline bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t layer,
+static inline bt_status give(bt_engine *e, const bt_external_offer *job, uint32_t layer,
                              uint32_t first, uint32_t end)
 {
     uint64_t k[1024], v[1024];
@@ -119,10 +120,10 @@ static inline bt_status give(bt_engine *e, const bt_prefill_job *job, uint32_t l
         return BT_OK;
     }
     fake_rows_of(job->tokens, layer, first, end - first, k, v);
-    return bt_engine_import_rows(e, job->ticket, layer, first, end - first, k, v);
+    return bt_engine_external_import_rows(e, job->ticket, layer, first, end - first, k, v);
 }
 
-static inline void give_all(bt_engine *e, const bt_prefill_job *job, uint32_t chunk)
+static inline void give_all(bt_engine *e, const bt_external_offer *job, uint32_t chunk)
 {
     for (uint32_t at = job->position_first; at < job->position_end; at += chunk) {
         const uint32_t end = at + chunk < job->position_end ? at + chunk : job->position_end;
@@ -132,18 +133,18 @@ static inline void give_all(bt_engine *e, const bt_prefill_job *job, uint32_t ch
     }
 }
 
-static inline bt_prefill_report report_of(const char *worker)
+static inline void commit(bt_engine *e, const bt_external_offer *job)
 {
-    bt_prefill_report r = { .place = BT_PREFILL_REMOTE, .bytes = 12345, .total_ms = 7 };
-    snprintf(r.worker, sizeof r.worker, "%s", worker);
-    snprintf(r.reason, sizeof r.reason, "it is faster");
-    return r;
+    bt_error err;
+    const bt_status s = bt_engine_external_commit(e, job->ticket, &err);
+    assert_true(s == BT_OK || s == BT_E_CANCELLED);
 }
 
-static inline void commit(bt_engine *e, const bt_prefill_job *job)
+/* Gives the ticket up; the rest is prefilled here. */
+static inline void abandon(bt_engine *e, const bt_external_offer *job, uint32_t complete)
 {
-    const bt_prefill_report report = report_of("box:7070");
-    bt_engine_import_commit(e, job->ticket, &report);
+    const bt_external_end end = { .position_complete = complete, .status = BT_E_LOST };
+    bt_engine_external_abandon(e, job->ticket, &end);
 }
 
 /* ---- what tests begin and end with ---- */

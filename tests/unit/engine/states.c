@@ -4,6 +4,7 @@
 
 #include "unit/engine/machine.h"
 
+#include "engine/external.h"
 #include "engine/snapshots.h"
 
 static const char *const hybrids[] = { "hf-qwen35", "hf-qwen35-r3-i2", "hf-qwen35moe",
@@ -252,46 +253,48 @@ static void *lie(void *context)
     }
     const uint64_t all = bt_engine_state_layer_bytes(e, layer);
     if (l->stage > 0) {
-        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, 0, sizeof part, part), BT_OK);
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, 0, sizeof part, part),
+                         BT_OK);
     }
     if (l->stage > 1) {            /* a gap, beyond the end, of a layer without, empty */
-        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, 0, sizeof part, part), BT_OK);
-        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, 4, sizeof part, part),
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, 0, sizeof part, part),
+                         BT_OK);
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, 4, sizeof part, part),
                          BT_E_BADINPUT);
-        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, all, part),
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, sizeof part, all,
+                                                         part), BT_E_BADINPUT);
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, 9999, 0, sizeof part, part),
                          BT_E_BADINPUT);
-        assert_int_equal(bt_engine_import_state(e, l->ticket, 9999, 0, sizeof part, part),
-                         BT_E_BADINPUT);
-        assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, 0, part),
+        assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, sizeof part, 0, part),
                          BT_E_BADINPUT);
     }
-    const bt_prefill_report report = { .place = BT_PREFILL_REMOTE, .worker = "liar" };
+    const bt_external_end end = { .position_complete = l->first + 40, .status = BT_E_LOST };
     if (l->stage == 3) {           /* a commit that says too much */
-        bt_engine_import_commit(e, l->ticket, &report);
-    } else {
-        bt_engine_import_abandon(e, l->ticket, l->first + 40, &report, BT_E_LOST);
+        bt_error why;
+        assert_int_equal(bt_engine_external_commit(e, l->ticket, &why), BT_E_PROTOCOL);
     }
-    assert_int_equal(bt_engine_import_state(e, l->ticket, layer, sizeof part, 4, part),
+    bt_engine_external_abandon(e, l->ticket, &end);
+    assert_int_equal(bt_engine_external_import_state(e, l->ticket, layer, sizeof part, 4, part),
                      BT_E_CANCELLED);
     return NULL;
 }
 
-static bool start_lying(void *context, const bt_prefill_job *job, bt_prefill_report *report)
+static bt_external_answer start_lying(void *context, const bt_external_offer *job, bt_error *why)
 {
     liar *l = context;
-    (void)report;
-    if (job->where == BT_WHERE_LOCAL) {
-        return false;
+    (void)why;
+    if (job->tag) {                /* of the requests that stay here */
+        return BT_EXTERNAL_LOCAL;
     }
     l->ticket = job->ticket;
     l->first = job->position_first;
-    return pthread_create(&l->thread, NULL, lie, l) == 0;
+    assert_int_equal(pthread_create(&l->thread, NULL, lie, l), 0);
+    return BT_EXTERNAL_TAKEN;
 }
 
-static void ignore_cancel(void *context, uint64_t ticket)
+static void ignore_cancel(void *context, uint64_t ticket, void *tag, bt_external_reason reason)
 {
-    (void)context;
-    (void)ticket;
+    (void)context, (void)ticket, (void)tag, (void)reason;
 }
 
 static void what_was_not_committed_changes_nothing(void **state)
@@ -301,9 +304,9 @@ static void what_was_not_committed_changes_nothing(void **state)
         machine m = open_machine(hybrids[i], 1, 64, false);
         uint32_t prompt[PROMPT_MAX];
         liar l = { .m = &m };
-        const bt_placement placement = { .context = &l, .start = start_lying,
-                                         .cancel = ignore_cancel };
-        bt_engine_set_placement(m.engine, &placement);
+        const bt_external external = { .context = &l, .offer = start_lying,
+                                       .cancel = ignore_cancel };
+        bt_engine_set_external(m.engine, &external);
         for (l.stage = 0; l.stage < 4; l.stage++) {
             for (uint32_t n = 3; n < 250; n += 81) {
                 make_prompt(&m, 40 + (uint32_t)l.stage, n, prompt);
@@ -318,10 +321,9 @@ static void what_was_not_committed_changes_nothing(void **state)
                 must(bt_engine_submit(m.engine, &o, &r, &err));
                 finish(r, &there);
                 pthread_join(l.thread, NULL);
-                assert_true(there.stats.prefill.place != BT_PREFILL_REMOTE);
-                assert_int_equal(there.stats.prefill.n_remote, 0);
+                assert_int_equal(there.stats.n_external, 0);
                 o.no_cache = true;
-                o.where = BT_WHERE_LOCAL;
+                o.tag.data = &l;
                 must(bt_engine_submit(m.engine, &o, &r, &err));
                 finish(r, &here);
                 assert_memory_equal(here.logprobs, there.logprobs, sizeof here.logprobs);

@@ -1,15 +1,16 @@
-/* 16 clients at once, for a thousand requests: they read, dawdle, cancel, leave; a placement
- * commits, lies, gives up; pages are short. Every whole answer is the right one, every part of one
- * a beginning of it, and nothing is left behind. */
+/* 16 clients at once, for a thousand requests: they read, dawdle, cancel, leave; whoever takes
+ * their prompts commits, lies, gives up; pages are short. Every whole answer is the right one,
+ * every part of one a beginning of it, and nothing is left behind. */
 #include <pthread.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/external.h"
 #include "unit/engine/fake.h"
 
 enum { CLIENTS = 16, REQUESTS = 1000, IMPORTERS = 2, JOBS_MAX = 4096, PROMPT_MAX = 260 };
 
-/* ---- a careless placement ---- */
+/* ---- a careless taker of offers ---- */
 
 typedef struct { uint64_t ticket; uint32_t tokens[PROMPT_MAX], first, end; bool cancelled; } job;
 
@@ -19,13 +20,14 @@ typedef struct {
     job             jobs[JOBS_MAX];
     uint32_t        n_jobs, n_taken;
     bool            closing;
-    uint32_t        n_commits, n_gone;
+    uint32_t        n_commits, n_given_up, n_gone;
 } careless;
 
 static careless place;
 
-static bool start(void *context, const bt_prefill_job *j, bt_prefill_report *report)
+static bt_external_answer offer(void *context, const bt_external_offer *j, bt_error *err)
 {
+    (void)err;
     careless *p = context;
     pthread_mutex_lock(&p->lock);
     const bool take = !p->closing && p->n_jobs < JOBS_MAX && j->ticket % 3 != 0;
@@ -37,12 +39,12 @@ static bool start(void *context, const bt_prefill_job *j, bt_prefill_report *rep
         to->end = j->position_end;
     }
     pthread_mutex_unlock(&p->lock);
-    snprintf(report->reason, sizeof report->reason, "%s", take ? "taken" : "not taken");
-    return take;
+    return take ? BT_EXTERNAL_TAKEN : BT_EXTERNAL_LOCAL;
 }
 
-static void cancel(void *context, uint64_t ticket)
+static void cancel(void *context, uint64_t ticket, void *tag, bt_external_reason reason)
 {
+    (void)tag, (void)reason;
     careless *p = context;
     pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < p->n_jobs; i++) {
@@ -53,30 +55,35 @@ static void cancel(void *context, uint64_t ticket)
 
 static void serve_job(careless *p, const job *j, uint32_t mood)
 {
-    bt_prefill_report report = { .bytes = 1 };
     const uint32_t end = mood < 5 ? j->end : j->first + (j->end - j->first) * mood / 16;
     for (uint32_t at = j->first; at < end; at += 40) {
         const uint32_t n = end - at < 40 ? end - at : 40;
         for (uint32_t layer = 0; layer < FAKE_LAYERS; layer++) {
             uint64_t k[40], v[40];
             fake_rows_of(j->tokens, layer, at, n, k, v);
-            if (bt_engine_import_rows(p->engine, j->ticket, layer, at, n, k, v) != BT_OK) {
+            if (bt_engine_external_import_rows(p->engine, j->ticket, layer, at, n, k, v) !=
+                BT_OK) {
                 pthread_mutex_lock(&p->lock);
                 p->n_gone++;
                 pthread_mutex_unlock(&p->lock);
             }
         }
     }
-    report.fallback = mood >= 5;
+    bt_error err;
+    bt_external_end give_up = { .position_complete = mood % 2 ? end : j->first,
+                                .status = BT_E_LOST };
+    bt_status s = BT_E_PROTOCOL;
     if (mood < 8) {                                       /* 5, 6, 7: not all rows came */
-        bt_engine_import_commit(p->engine, j->ticket, &report);
-        pthread_mutex_lock(&p->lock);
-        p->n_commits++;
-        pthread_mutex_unlock(&p->lock);
-    } else {
-        const uint32_t complete = mood % 2 ? end : j->first;
-        bt_engine_import_abandon(p->engine, j->ticket, complete, &report, BT_E_LOST);
+        s = bt_engine_external_commit(p->engine, j->ticket, &err);
+        assert_true(s == BT_OK || s == BT_E_CANCELLED || (mood >= 5 && s == BT_E_PROTOCOL));
     }
+    if (s == BT_E_PROTOCOL) {
+        bt_engine_external_abandon(p->engine, j->ticket, &give_up);
+    }
+    pthread_mutex_lock(&p->lock);
+    p->n_commits += s == BT_OK;
+    p->n_given_up += s == BT_E_PROTOCOL;
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *importer(void *context)
@@ -224,8 +231,8 @@ static void a_thousand_requests_leave_nothing_behind(void **state)
     fixture *f = fake_open(&options);
     pthread_mutex_init(&place.lock, NULL);
     place.engine = f->engine;
-    const bt_placement placement = { .context = &place, .start = start, .cancel = cancel };
-    bt_engine_set_placement(f->engine, &placement);
+    const bt_external external = { .context = &place, .offer = offer, .cancel = cancel };
+    bt_engine_set_external(f->engine, &external);
     pthread_t threads[CLIENTS], importers[IMPORTERS];
     static client clients[CLIENTS];
     for (uint32_t i = 0; i < IMPORTERS; i++) {
@@ -252,12 +259,12 @@ static void a_thousand_requests_leave_nothing_behind(void **state)
         pthread_join(importers[i], NULL);
     }
     const bt_engine_stats s = fake_stats_idle(f->engine);
-    print_message("whole %u part %u remote tokens %llu fallbacks %llu commits %u late rows %u, "
+    print_message("whole %u part %u external tokens %llu given up %u commits %u late rows %u, "
                   "resident %ld then %ld KiB\n", n_whole, n_part,
-                  (unsigned long long)s.n_remote_tokens, (unsigned long long)s.n_fallbacks,
-                  place.n_commits, place.n_gone, before, after);
+                  (unsigned long long)s.n_external_tokens, place.n_given_up, place.n_commits,
+                  place.n_gone, before, after);
     assert_true(n_whole > REQUESTS / 3);
-    assert_true(s.n_remote_tokens > 0 && s.n_fallbacks > 0);
+    assert_true(s.n_external_tokens > 0 && place.n_given_up > 0);
     assert_int_equal(s.kv_pages_used, s.kv_pages_cached);
     assert_true(s.n_tokens_max <= 512);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)

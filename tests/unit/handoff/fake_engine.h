@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
-#include "engine/engine.h"
+#include "engine/external.h"
+#include "handoff/report.h"
 
 enum { FAKE_LAYERS = 4, FAKE_CTX = 2048, FAKE_TICKETS = 512, FAKE_SNAPSHOTS = 64 };
 
@@ -25,7 +26,9 @@ typedef struct {
     atomic_bool hedged;
     uint32_t  first, end, complete;
     bt_status status;
-    bt_prefill_report report;
+    bt_handoff_request *request;
+    bt_prefill_report report;              /* when it ended */
+    double    start_ms;
     uint8_t  *rows[FAKE_LAYERS];           /* [FAKE_CTX * (k + v)] K of a position, then V */
     uint8_t   have[FAKE_LAYERS][FAKE_CTX];
     uint8_t  *state;                       /* of the layer that keeps one */
@@ -48,8 +51,7 @@ struct bt_engine {
     struct bt_model   model;
     bt_kv_layout      layout;
     bt_kv_layer       layers[FAKE_LAYERS];
-    bt_placement      placement;
-    bool              placed;
+    bt_external       external;
 
     /* a worker's knobs */
     atomic_uint       layer_us;            /* "computing" a layer of a chunk */
@@ -130,6 +132,7 @@ static inline bt_engine *fake_engine_new(bool push, uint32_t chunk, uint8_t weig
                                       .n_batch = 512, .n_prefill_chunk = chunk,
                                       .type_k = BT_TYPE_F16, .type_v = BT_TYPE_F16,
                                       .queue_max = 16, .push = push };
+    e->n_tickets = 1;                      /* 0 would say that there is none */
     pthread_mutex_init(&e->lock, NULL);
     return e;
 }
@@ -141,6 +144,7 @@ static inline void fake_engine_free(bt_engine *e)
             free(e->tickets[i].rows[l]);
         }
         free(e->tickets[i].state);
+        bt_handoff_request_unref(e->tickets[i].request);
     }
     for (int i = 0; i < FAKE_SNAPSHOTS; i++) {
         free(e->snapshots[i].data);
@@ -153,10 +157,9 @@ const bt_kv_layout *bt_engine_kv_layout(const bt_engine *e) { return &e->layout;
 const bt_model_identity *bt_model_identity_of(const bt_model *m) { return &m->identity; }
 const bt_model_config *bt_model_config_of(const bt_model *m) { return &m->config; }
 
-void bt_engine_set_placement(bt_engine *e, const bt_placement *placement)
+void bt_engine_set_external(bt_engine *e, const bt_external *external)
 {
-    e->placement = *placement;
-    e->placed = true;
+    e->external = *external;
 }
 
 void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *s)
@@ -167,8 +170,9 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *s)
 
 /* ---- import ---- */
 
-bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, uint32_t position,
-                                uint32_t n, const void *k, const void *v)
+bt_status bt_engine_external_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
+                                         uint32_t position, uint32_t n, const void *k,
+                                         const void *v)
 {
     pthread_mutex_lock(&e->lock);
     fake_ticket *t = &e->tickets[ticket];
@@ -191,8 +195,18 @@ bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, u
     return s;
 }
 
+/* The report as whoever asked would read it. */
+static inline void fake_report(fake_ticket *t, uint32_t complete)
+{
+    const bt_request_stats stats = { .n_prompt = t->end + 1, .n_cached = t->first,
+                                     .n_external = complete - t->first,
+                                     .n_local = t->end + 1 - complete,
+                                     .prompt_ms = bt_clock_ms() - t->start_ms };
+    bt_handoff_request_report(t->request, &stats, &t->report);
+}
+
 static inline void fake_end(bt_engine *e, uint64_t ticket, bool committed, uint32_t complete,
-                            const bt_prefill_report *report, bt_status status)
+                            bt_status status)
 {
     pthread_mutex_lock(&e->lock);
     fake_ticket *t = &e->tickets[ticket];
@@ -203,20 +217,21 @@ static inline void fake_end(bt_engine *e, uint64_t ticket, bool committed, uint3
     t->committed = committed;
     t->abandoned = !committed;
     t->complete = complete;
-    t->report = *report;
+    fake_report(t, complete);
     t->status = status;
     pthread_mutex_unlock(&e->lock);
 }
 
-void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report)
+bt_status bt_engine_external_commit(bt_engine *e, uint64_t ticket, bt_error *err)
 {
-    fake_end(e, ticket, true, e->tickets[ticket].end, report, BT_OK);
+    (void)err;
+    fake_end(e, ticket, true, e->tickets[ticket].end, BT_OK);
+    return BT_OK;
 }
 
-void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
-                              const bt_prefill_report *report, bt_status status)
+void bt_engine_external_abandon(bt_engine *e, uint64_t ticket, const bt_external_end *end)
 {
-    fake_end(e, ticket, false, position_complete, report, status);
+    fake_end(e, ticket, false, end->position_complete, end->status);
 }
 
 /* ---- recurrent states: taken in, never given ---- */
@@ -240,8 +255,8 @@ static inline void fake_state_put(const bt_engine *e, uint8_t *to, uint32_t laye
     memcpy(to + offset, data, size);
 }
 
-bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
-                                 uint64_t size, const void *data)
+bt_status bt_engine_external_import_state(bt_engine *e, uint64_t ticket, uint32_t layer,
+                                          uint64_t offset, uint64_t size, const void *data)
 {
     pthread_mutex_lock(&e->lock);
     fake_ticket *t = &e->tickets[ticket];
@@ -319,7 +334,7 @@ static inline uint32_t fake_snapshots(bt_engine *e, bool open)
     return n;
 }
 
-void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
+void bt_engine_external_hedge(bt_engine *e, uint64_t ticket)
 {
     atomic_store(&e->tickets[ticket].hedged, true);
 }
@@ -444,7 +459,7 @@ void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t
 
 /* ---- driving a server's engine ---- */
 
-/* Asks the placement as the engine would. Returns the ticket, or -1 if it stays here. */
+/* Offers a prompt as the engine would. Returns the ticket, or -1 if it stays here. */
 static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t n_tokens,
                                  uint32_t first, bt_prefill_where where, bt_prefill_policy policy,
                                  bt_prefill_report *report)
@@ -463,13 +478,27 @@ static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t 
         t->rows[l] = calloc(FAKE_CTX, (size_t)row + 1);
     }
     t->state = calloc(1, (size_t)e->state_bytes + 1);
+    t->start_ms = bt_clock_ms();
     pthread_mutex_unlock(&e->lock);
-    const bt_prefill_job job = { .ticket = ticket, .tokens = tokens, .n_tokens = n_tokens,
-                                 .position_first = first, .position_end = n_tokens - 1,
-                                 .borders = e->borders, .n_borders = e->n_borders,
-                                 .where = where, .policy = policy };
-    *report = (bt_prefill_report){ 0 };
-    return e->placement.start(e->placement.context, &job, report) ? (int64_t)ticket : -1;
+    const bt_handoff_wish wish = { .where = where, .policy = policy, .has_workers = true };
+    bt_error err;
+    if (bt_handoff_request_create(&wish, &t->request, &err) != BT_OK) {
+        *report = (bt_prefill_report){ .fallback = true };
+        return -1;                         /* the request is not even submitted */
+    }
+    const bt_external_offer offer = { .ticket = ticket, .tag = t->request, .tokens = tokens,
+                                      .n_tokens = n_tokens, .position_first = first,
+                                      .position_end = n_tokens - 1, .checkpoints = e->borders,
+                                      .n_checkpoints = e->n_borders };
+    const bool taken = e->external.offer(e->external.context, &offer, &err) == BT_EXTERNAL_TAKEN;
+    const bt_request_stats stats = { .n_prompt = n_tokens };
+    bt_handoff_request_report(t->request, &stats, report);
+    return taken ? (int64_t)ticket : -1;
+}
+
+static inline void fake_cancel(bt_engine *e, int64_t ticket, bt_external_reason reason)
+{
+    e->external.cancel(e->external.context, (uint64_t)ticket, e->tickets[ticket].request, reason);
 }
 
 static inline bool fake_wait(bt_engine *e, int64_t ticket, uint32_t timeout_ms)

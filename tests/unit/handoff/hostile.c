@@ -183,7 +183,7 @@ static void late_rows_of_a_cancelled_prompt_are_dropped(void **state)
     bt_frame f;
     const int64_t t = take_prompt(x);
     send_all_rows(x, 0, 16);
-    x->engine->placement.cancel(x->engine->placement.context, (uint64_t)t);
+    fake_cancel(x->engine, t, BT_EXTERNAL_GONE);
     assert_true(receive(x->link, BT_WIRE_CANCEL, &f));
     assert_true(fake_wait(x->engine, t, 250));
     assert_int_equal(x->engine->tickets[t].status, BT_E_CANCELLED);

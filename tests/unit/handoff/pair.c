@@ -57,7 +57,7 @@ static server_side open_server_with(bt_prefill_options o, uint8_t weights)
     if (bt_handoff_client_open(&o, s.engine, &s.prefill, &err) != BT_OK) {
         fail_msg("server: %s", err.text);
     }
-    assert_true(s.engine->placed);
+    assert_non_null(s.engine->external.offer);
     return s;
 }
 
@@ -376,7 +376,7 @@ static void cancel_ends_both_sides_soon(void **state)
         assert_true(t >= 0);
         bt_clock_sleep_ms(i * 2);               /* queued, computing, transferring */
         const double began = bt_clock_ms();
-        s.engine->placement.cancel(s.engine->placement.context, (uint64_t)t);
+        fake_cancel(s.engine, t, BT_EXTERNAL_GONE);
         assert_true(fake_wait(s.engine, t, 250));
         assert_true(s.engine->tickets[t].abandoned);
         assert_int_equal(s.engine->tickets[t].status, BT_E_CANCELLED);
@@ -409,7 +409,7 @@ static void failing_engine_is_an_error_of_the_prompt(void **state)
     assert_true(t >= 0);
     assert_true(fake_wait(s.engine, t, 5000));
     assert_true(s.engine->tickets[t].abandoned);
-    assert_int_equal(s.engine->tickets[t].status, BT_E_DEVICE);
+    assert_int_equal(s.engine->tickets[t].status, BT_E_LOST);   /* for a client it is only that */
     assert_non_null(strstr(s.engine->tickets[t].report.reason, "on fire"));
     atomic_store(&w.engine->fail_at, 0);
     (void)expect_remote(&s, 200, 0, 9);         /* the connection is as good as before */
@@ -685,7 +685,7 @@ static void late_prompts_are_hedged(void **state)
     atomic_store(&w.engine->layer_us, 2000);
     int64_t t = give(&s, tokens, 400, BT_POLICY_HEDGE, &r);
     assert_true(t >= 0 && wait_hedged(s.engine, t, 200));
-    s.engine->placement.outrun(s.engine->placement.context, (uint64_t)t);
+    fake_cancel(s.engine, t, BT_EXTERNAL_LOCAL_FIRST);
     assert_true(fake_wait(s.engine, t, 250));
     assert_true(s.engine->tickets[t].abandoned);
     bt_handoff_client_status_get(s.prefill, &st);

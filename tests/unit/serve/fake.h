@@ -95,6 +95,18 @@ static void plan(bt_request *r)
     }
 }
 
+/* As the code that places prompts would. */
+static void report(bt_handoff_request *handoff)
+{
+    bt_prefill_report p = { .bytes = 4096, .worker = "spark:7070", .reason = "the worker is faster",
+                            .forecast = { .made = true, .n_tokens = 500, .local_ms = 900,
+                                          .n_workers = 1 } };
+    p.fallback = bt_handoff_request_wish(handoff).where == BT_WHERE_REMOTE;
+    p.forecast.workers[0] = (bt_forecast_worker){ .worker = "spark:7070", .ms = 300 };
+    bt_handoff_request_begin(handoff, 1);
+    bt_handoff_request_end(handoff, 1, &p);
+}
+
 bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request **ret,
                            bt_error *err)
 {
@@ -111,6 +123,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     r->submitted = bt_clock_ms();
     r->begun = r->submitted + fake.queue_ms;
     plan(r);
+    report(o->tag.data);
     fake.n_alive++;
     fake.n_submitted++;
     *ret = r;
@@ -210,15 +223,7 @@ void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *s)
                             .prompt_ms = 2,
                             .predicted_ms = r->n_emitted > 1 ? r->n_emitted - 1 : 0,
                             .first_token_ms = 3};
-    s->prefill.place = BT_PREFILL_REMOTE;
-    s->prefill.n_remote = r->o.n_tokens;
-    s->prefill.bytes = 4096;
-    s->prefill.fallback = r->o.where == BT_WHERE_REMOTE;
-    strcpy(s->prefill.worker, "spark:7070");
-    strcpy(s->prefill.reason, "the worker is faster");
-    s->prefill.forecast = (bt_prefill_forecast){ .made = true, .n_tokens = 500, .local_ms = 900,
-                                                 .n_workers = 1 };
-    s->prefill.forecast.workers[0] = (bt_forecast_worker){ .worker = "spark:7070", .ms = 300 };
+    s->n_external = r->o.n_tokens;
 }
 
 uint64_t bt_engine_request_id(const bt_request *r) { return (uint64_t)(uintptr_t)r; }

@@ -14,7 +14,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
 #include "engine/hedge.h"
 #include "engine/load.h"
@@ -60,8 +59,9 @@ static uint64_t mark(uint64_t *words, uint32_t first, uint32_t end)
     return n_new;
 }
 
-bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, uint32_t position,
-                                uint32_t n, const void *k, const void *v)
+bt_status bt_engine_external_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer,
+                                         uint32_t position, uint32_t n, const void *k,
+                                         const void *v)
 {
     pthread_mutex_lock(&e->import_lock);
     bt_ticket *t = find_open(e, ticket);
@@ -93,7 +93,7 @@ bt_status bt_engine_import_rows(bt_engine *e, uint64_t ticket, uint32_t layer, u
 }
 
 /* The lock is held. Whether these bytes are the next of their layer, or its first once more:
- * another worker may go on with the prompt. */
+ * another writer may go on with the prompt. */
 static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer, uint64_t offset,
                          uint64_t size)
 {
@@ -105,8 +105,8 @@ static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer,
            offset <= total - size;
 }
 
-bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, uint64_t offset,
-                                 uint64_t size, const void *data)
+bt_status bt_engine_external_import_state(bt_engine *e, uint64_t ticket, uint32_t layer,
+                                          uint64_t offset, uint64_t size, const void *data)
 {
     pthread_mutex_lock(&e->import_lock);
     bt_ticket *t = find_open(e, ticket);
@@ -136,16 +136,42 @@ bt_status bt_engine_import_state(bt_engine *e, uint64_t ticket, uint32_t layer, 
     return open ? BT_OK : BT_E_CANCELLED;
 }
 
-static void finish(bt_engine *e, uint64_t id, bt_ticket_state state, uint32_t position_complete,
-                   const bt_prefill_report *report, bt_status status)
+/* ---- ends, from other threads ---- */
+
+bt_status bt_engine_external_commit(bt_engine *e, uint64_t ticket, bt_error *err)
 {
     pthread_mutex_lock(&e->import_lock);
-    bt_ticket *t = find_open(e, id);
+    bt_ticket *t = find_open(e, ticket);
+    while (t && t->n_writers > 0) {
+        pthread_cond_wait(&e->writers_left, &e->import_lock);
+        t = find_open(e, ticket);
+    }
+    const uint64_t n_missing = t ? t->n_missing : 0;
+    if (t && n_missing == 0) {
+        t->state = BT_TICKET_COMMITTED;
+    }
+    pthread_mutex_unlock(&e->import_lock);
+    if (!t) {
+        return bt_fail(err, BT_E_CANCELLED, "the ticket is closed");
+    }
+    if (n_missing > 0) {
+        return bt_fail(err, BT_E_PROTOCOL, "a prompt was committed of which %llu rows or states "
+                       "had not come", (unsigned long long)n_missing);
+    }
+    bt_engine_wake(e);
+    return BT_OK;
+}
+
+void bt_engine_external_abandon(bt_engine *e, uint64_t ticket, const bt_external_end *end)
+{
+    pthread_mutex_lock(&e->import_lock);
+    bt_ticket *t = find_open(e, ticket);
     if (t) {
-        t->state = state;
-        t->position_complete = position_complete;
-        t->report = *report;
-        t->status = status;
+        t->state = BT_TICKET_ABANDONED;
+        t->position_complete = end->position_complete;
+        t->end_request = end->end_request;
+        t->status = end->status;
+        snprintf(t->message, sizeof t->message, "%s", end->message ? end->message : "");
     }
     pthread_mutex_unlock(&e->import_lock);
     if (t) {
@@ -153,18 +179,7 @@ static void finish(bt_engine *e, uint64_t id, bt_ticket_state state, uint32_t po
     }
 }
 
-void bt_engine_import_commit(bt_engine *e, uint64_t ticket, const bt_prefill_report *report)
-{
-    finish(e, ticket, BT_TICKET_COMMITTED, 0, report, BT_OK);
-}
-
-void bt_engine_import_abandon(bt_engine *e, uint64_t ticket, uint32_t position_complete,
-                              const bt_prefill_report *report, bt_status status)
-{
-    finish(e, ticket, BT_TICKET_ABANDONED, position_complete, report, status);
-}
-
-void bt_engine_import_hedge(bt_engine *e, uint64_t ticket)
+void bt_engine_external_hedge(bt_engine *e, uint64_t ticket)
 {
     pthread_mutex_lock(&e->import_lock);
     bt_ticket *t = find_open(e, ticket);
@@ -251,56 +266,35 @@ static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
     bt_free(t->have);
 }
 
-static void set_report(bt_request *r, const bt_prefill_report *report)
+bt_external_answer bt_engine_external_offer(bt_engine *e, bt_request *r, uint32_t place,
+                                            bt_error *err)
 {
-    pthread_mutex_lock(&r->lock);
-    r->stats.prefill = *report;
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void say_local(bt_request *r, const char *reason, bool fallback)
-{
-    bt_prefill_report report = { .place = BT_PREFILL_LOCAL,
-                                 .fallback = fallback && r->policy != BT_POLICY_FAIL };
-    snprintf(report.reason, sizeof report.reason, "%s", reason);
-    set_report(r, &report);
-}
-
-bool bt_engine_import_start(bt_engine *e, bt_request *r, uint32_t place)
-{
-    if (!e->placement.start) {
-        const bool wished = r->where == BT_WHERE_REMOTE;
-        say_local(r, wished ? "the request asks for a prefill worker, and this server has none"
-                            : "this server has no prefill workers", wished);
-        return false;
+    if (!e->external.offer) {
+        return BT_EXTERNAL_LOCAL;
     }
-    if (!open_ticket(e, r, place)) {
-        say_local(r, "no memory to receive rows from a prefill worker",
-                  r->where == BT_WHERE_REMOTE);
-        return false;
-    }
-    uint32_t borders[BT_WIRE_BORDERS_MAX];
-    bt_prefill_job job = {
-        .ticket = r->ticket, .tokens = r->tokens, .n_tokens = r->n_prompt,
-        .position_first = r->n_done, .position_end = r->n_prompt - 1, .borders = borders,
-        .n_borders = r->no_worker_cache      /* and so the worker keeps none */
-                ? 0 : bt_engine_state_planned(e, r, r->n_prompt - 1, BT_LEN(borders), borders),
-        .cache_key = r->cache_key, .no_cache = r->no_worker_cache, .where = r->where,
-        .policy = r->policy,
+    const bool opened = open_ticket(e, r, place);
+    uint32_t checkpoints[BT_EXTERNAL_CHECKPOINTS_MAX];
+    bt_external_offer offer = {
+        .ticket = r->ticket, .tag = r->tag.data, .tokens = r->tokens, .n_tokens = r->n_prompt,
+        .position_first = r->n_done, .position_end = r->n_prompt - 1, .checkpoints = checkpoints,
+        .n_checkpoints = bt_engine_state_planned(e, r, r->n_prompt - 1, BT_LEN(checkpoints),
+                                                 checkpoints),
+        .cache_key = r->cache_key,
     };
-    bt_engine_load_describe(e, r, &job);
-    bt_prefill_report report = { .place = BT_PREFILL_LOCAL };
-    r->phase = BT_PHASE_REMOTE;
-    r->remote_ms = bt_clock_ms();
-    if (e->placement.start(e->placement.context, &job, &report)) {
-        set_report(r, &report);        /* what is known so far */
-        return true;
+    bt_engine_load_describe(e, r, &offer);
+    r->phase = BT_PHASE_EXTERNAL;
+    r->offered_ms = bt_clock_ms();
+    const bt_external_answer answer = e->external.offer(e->external.context, &offer, err);
+    if (answer == BT_EXTERNAL_TAKEN) {
+        BT_ASSERT(opened);
+        return answer;
     }
     r->phase = BT_PHASE_PREFILL;
-    bt_ticket was = close_ticket(e, r);
-    free_ticket(e, r, &was, false);
-    set_report(r, &report);
-    return false;
+    if (opened) {
+        bt_ticket was = close_ticket(e, r);
+        free_ticket(e, r, &was, false);
+    }
+    return answer;
 }
 
 static void drop_ticket(bt_engine *e, bt_request *r)
@@ -312,28 +306,22 @@ static void drop_ticket(bt_engine *e, bt_request *r)
     }
 }
 
-void bt_engine_import_cancel(bt_engine *e, bt_request *r)
+/* How long it was elsewhere, and whose rows were used. */
+static void note_closed(bt_request *r, bool local_first)
 {
-    const uint64_t id = r->ticket;
-    drop_ticket(e, r);
-    e->placement.cancel(e->placement.context, id);
+    pthread_mutex_lock(&r->lock);
+    r->stats.external_ms = bt_clock_ms() - r->offered_ms;
+    r->stats.hedged = r->hedged;
+    r->stats.local_first = local_first;
+    pthread_mutex_unlock(&r->lock);
 }
 
-void bt_engine_import_outrun(bt_engine *e, bt_request *r)
+void bt_engine_external_cancel(bt_engine *e, bt_request *r, bt_external_reason reason)
 {
     const uint64_t id = r->ticket;
-    const bool first = r->n_done == r->n_prompt;
+    note_closed(r, reason != BT_EXTERNAL_GONE);
     drop_ticket(e, r);
-    pthread_mutex_lock(&r->lock);
-    bt_prefill_report *p = &r->stats.prefill;
-    p->hedged = true;
-    p->place = BT_PREFILL_LOCAL;
-    p->total_ms = bt_clock_ms() - r->remote_ms;
-    snprintf(p->reason, sizeof p->reason, "%s", first
-             ? "it was prefilled here as well as on the worker, and here it was complete first"
-             : "pages were too few to go on here as well as on the worker");
-    pthread_mutex_unlock(&r->lock);
-    e->placement.outrun(e->placement.context, id);
+    e->external.cancel(e->external.context, id, r->tag.data, reason);
 }
 
 /* ---- settling ---- */
@@ -359,61 +347,37 @@ static uint32_t frontier(const bt_engine *e, const bt_ticket *t, uint32_t limit)
     return n;
 }
 
-/* What a request is told under policy `fail`. A worker's troubles with its key, its files or its
- * device are not the client's, nor this server's: whatever they are, a worker was lost. */
-static bt_status told_status(bt_status s)
-{
-    switch (s) {
-    case BT_E_CONTEXT: case BT_E_FULL: case BT_E_TIMEOUT: case BT_E_PROTOCOL: case BT_E_REFUSED:
-    case BT_E_CLOSED: case BT_E_CANCELLED:
-        return s;
-    default:
-        return BT_E_LOST;
-    }
-}
-
 /* What is kept was verified by whoever committed or abandoned, and is really there. */
 static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
 {
-    const bool complete = t->state == BT_TICKET_COMMITTED && t->n_missing == 0;
-    uint32_t n = complete ? t->end - t->first
-                       : t->state == BT_TICKET_ABANDONED && !e->states
-                           ? frontier(e, t, t->position_complete)
-                           : 0;
-    bt_prefill_report report = t->report;
-    if (t->state == BT_TICKET_COMMITTED && !complete) {
-        report.fallback = r->policy != BT_POLICY_FAIL;
-        t->status = BT_E_PROTOCOL;
-        snprintf(report.reason, sizeof report.reason, "%.100s committed a prompt of which %llu "
-                 "rows or states had not come", report.worker, (unsigned long long)t->n_missing);
-        bt_log(BT_LOG_WARN, "engine request %llu commit refused missing %llu",
-               (unsigned long long)r->id, (unsigned long long)t->n_missing);
-    }
-    report.hedged = r->hedged;
+    const bool complete = t->state == BT_TICKET_COMMITTED;
+    BT_ASSERT(!complete || t->n_missing == 0);
+    uint32_t n = complete     ? t->end - t->first
+                 : !e->states ? frontier(e, t, t->position_complete)
+                              : 0;
+    bool local_first = false;
     if (bt_engine_hedge_runs(r)) {
         /* Further than we are: complete, or what there is of it is more. */
         const bool elsewhere = t->first + n > r->n_done;
         bt_engine_hedge_end(e, r, elsewhere);
         n = elsewhere ? n : 0;
+        local_first = !elsewhere;
     }
     free_ticket(e, r, t, complete && n > 0);
-    if (report.total_ms <= 0) {
-        report.total_ms = bt_clock_ms() - r->remote_ms;
-    }
-    set_report(r, &report);
+    note_closed(r, local_first);
     r->phase = BT_PHASE_PREFILL;
-    r->n_remote = n;
+    r->n_external = n;
     r->n_done = n > 0 ? t->first + n : r->n_done;
     bt_engine_cache_enter(e, r);
     if (n > 0) {
         bt_engine_ring_put_progress(r, r->n_done);
     }
-    if (!complete && r->policy == BT_POLICY_FAIL) {
-        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, told_status(t->status), report.reason);
+    if (!complete && t->end_request) {
+        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, t->status, t->message);
     }
 }
 
-void bt_engine_imports_settle(bt_engine *e)
+void bt_engine_externals_settle(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
