@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "handoff/job_state.h"
 #include "handoff/job_trace.h"
 #include "base/say.h"
 

@@ -26,4 +26,8 @@ bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job);
 bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame);
 void bt_handoff_keepers_drop(bt_handoff_peer *peer);   /* the connection is gone */
 
+/* Abandons the ticket, after its report was written; the job stays. */
+void bt_handoff_job_give_back(bt_prefill *p, bt_handoff_job *job, uint32_t position_complete,
+                              bt_status status);
+
 #endif

@@ -24,4 +24,7 @@ typedef struct {
     double          attended_ahead, decode_ms, last_ms;
 } bt_prefill_job;
 
+/* Whose prompts it may meet in a worker's cache. */
+uint64_t bt_handoff_job_tenant(const bt_prefill_job *job);
+
 #endif

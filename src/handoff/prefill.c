@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "handoff/identity.h"
+#include "handoff/job_state.h"
 #include "handoff/prefill_private.h"
 #include "base/say.h"
 #include "link/key.h"

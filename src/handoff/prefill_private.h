@@ -207,17 +207,12 @@ uint32_t bt_handoff_job_left(const bt_handoff_job *job);
 
 /* ---- job.c, job_rows.c, job_end.c ---- */
 void bt_handoff_job_take_off(bt_handoff_peer *peer, bt_handoff_job *job);    /* lock held */
-/* Gives the ticket back, without having been read of COMMIT; the report counts before it. */
-void bt_handoff_job_give_back(bt_prefill *p, bt_handoff_job *job, uint32_t position_complete,
-                              bt_status status);
 /* Writes into the report how rows came, if any did. */
 void bt_handoff_job_tell_wire_type(const bt_prefill *p, bt_handoff_job *job);
 /* NULL when there is no memory. hedge_ms: when it is to be prefilled here as well; 0: never. */
 bt_handoff_job *bt_handoff_job_create(const bt_prefill_job *job, const bt_prefill_report *report,
                                       double hedge_ms);
 void bt_handoff_job_destroy(bt_handoff_job *job);      /* NULL is fine */
-/* Whose prompts it may meet in a worker's cache. */
-uint64_t bt_handoff_job_tenant(const bt_prefill_job *job);
 /* Lock held. Puts it on the peer's list and sends it if there is a slot. */
 void bt_handoff_job_give(bt_handoff_peer *peer, bt_handoff_job *job);
 /* Lock held. Sends what waits, as far as there are slots. */
