@@ -48,7 +48,7 @@ CIRCLES = set()
 # Longer functions that are one thing and read from top to bottom, with the reason; at most 120 lines.
 LONG_FUNCTIONS = {}
 LONG_HEADERS = {"src/engine/engine.h": "the engine's two doors stand together"}
-# Not doors but code: bodies of kernels that each tier's file includes with its own vector type.
+# Not doors but code: bodies of kernels that each ISA's file includes with its own vector type.
 KERNEL_BODY = re.compile(r"src/cpu/(body|simd|dot)_\w+\.h$")
 
 BANNED = {

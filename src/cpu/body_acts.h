@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "cpu/acts.h"
 #include "cpu/pack.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 enum { SMALLEST_BITS = 0x0d800000 };     /* 2^-100; 127 over it is still a number */
 

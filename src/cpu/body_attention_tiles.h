@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "cpu/body_math.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* A stored row of `type`: n values from value `first` (of a whole block) on, as f32. */
 BT_INLINE void row_to_f32(bt_type type, const uint8_t *row, size_t first, uint32_t n, float *to)

@@ -4,7 +4,7 @@
 
 #include "base/limits.h"
 #include "cpu/body_math.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* Exponentials are summed in order, in double. With e^0 = 1 among the chosen and at most
  * BT_EXPERTS_MAX in all, the chosen shares' sum never falls to 2^-14. */

@@ -9,7 +9,7 @@
 
 #include "cpu/body_math.h"
 #include "cpu/pack.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 typedef struct {
     const uint8_t *strips;

@@ -21,7 +21,7 @@
 #include "cpu/body_math.h"
 #include "cpu/body_unpack.h"
 #include "cpu/pack.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* Sizes of what should stay in cache: a tile's activations in the first level while the strips of a
  * panel pass by, a group of rows in the second while all panels do. None of them changes a bit:

@@ -1,5 +1,5 @@
 /* cpu/body_math.h - exp and tanh of vectors, for any width; included several times. No libm: the
- * same bits on every machine of a tier.
+ * same bits on every machine of an ISA.
  */
 #ifndef BT_CPU_BODY_MATH_H
 #define BT_CPU_BODY_MATH_H

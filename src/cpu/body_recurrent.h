@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cpu/body_math.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* After body_rows.h, which has the activations. */
 static void short_conv(float *y, const float *const *x, const float *taps, size_t tap_stride,

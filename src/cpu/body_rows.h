@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "cpu/body_math.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* The squares are exact in f64, and so few roundings follow that the sum is good to 2^-48. */
 static void rmsnorm(float *y, const float *x, const float *w, uint32_t n, float eps)

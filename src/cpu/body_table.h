@@ -1,8 +1,8 @@
-/* cpu/body_table.h - the slots that a vector tier fills; included several times. */
+/* cpu/body_table.h - the slots that a vector ISA fills; included several times. */
 #ifndef BT_CPU_BODY_TABLE_H
 #define BT_CPU_BODY_TABLE_H
 
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 static void linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
                    uint32_t n_rows, uint32_t out_first, uint32_t out_last, const float *bias,

@@ -1,6 +1,6 @@
-/* cpu/isa.c - which tiers may run here.
+/* cpu/isa.c - which ISAs may run here.
  *
- * A tier counts only if the processor has all of its parts and the operating system saves the
+ * An ISA counts only if the processor has all of its parts and the operating system saves the
  * registers it uses (XCR0: bits 1, 2 for AVX; 5, 6, 7 too for AVX-512).
  */
 #include "cpu/isa.h"
@@ -118,7 +118,7 @@ bool bt_cpu_isa_supported(bt_isa isa)
     if (isa == BT_ISA_REF || isa == best) {
         return true;
     }
-    /* Tiers of one architecture are in order; those of the other lie outside of the range. */
+    /* ISAs of one architecture are in order; those of the other lie outside of the range. */
     return best >= BT_ISA_NEON ? isa >= BT_ISA_NEON && isa < best
                                : isa > BT_ISA_REF && isa < best;
 }

@@ -15,7 +15,7 @@ typedef struct {
     uint64_t xcr0;
 } bt_cpuid;
 
-/* The best x86 tier that the record allows. */
+/* The best x86 ISA that the record allows. */
 bt_isa bt_cpu_isa_of_cpuid(const bt_cpuid *record);
 
 #endif

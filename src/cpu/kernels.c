@@ -1,4 +1,4 @@
-/* cpu/kernels.c - the tables of all tiers, and weight matrices. */
+/* cpu/kernels.c - the tables of all ISAs, and weight matrices. */
 #include "cpu/kernels.h"
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/memory.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 static bt_cpu_kernels tables[BT_ISA_COUNT];     /* written once, under `once` */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -16,6 +16,8 @@ static void fill_tables(void)
     bt_cpu_kernels k;
 
     bt_cpu_kernels_ref(&k);
+    bt_cpu_kernels_ref_recurrent(&k);
+    bt_cpu_kernels_ref_experts(&k);
     tables[BT_ISA_REF] = k;
 #if defined(__x86_64__)
     bt_cpu_kernels_avx2(&k);
@@ -28,7 +30,7 @@ static void fill_tables(void)
     k.isa = BT_ISA_AVX512VNNI;
     tables[BT_ISA_AVX512VNNI] = k;
 #elif defined(__aarch64__)
-    /* These tiers have no kernels of their own yet: the reference serves them. */
+    /* These ISAs have no kernels of their own yet: the reference serves them. */
     for (int isa = BT_ISA_NEON; isa <= BT_ISA_I8MM; isa++) {
         k.isa = (bt_isa)isa;
         tables[isa] = k;
@@ -96,8 +98,7 @@ bt_status bt_cpu_matrix_init(bt_cpu_matrix *m, const bt_cpu_kernels *k, bt_type 
     if (packed_bytes != 0) {
         void *packed = bt_alloc_aligned(BT_MEM_weights, 64, packed_bytes);
         if (!packed) {
-            return bt_fail(err, BT_E_NOMEM, "no memory for %zu bytes of repacked weights",
-                           packed_bytes);
+            return bt_fail_nomem(err, packed_bytes, "repacked weights");
         }
         k->pack(type, n_out, n_in, rows, packed, 0, n_out);
         made.data = packed;

@@ -1,12 +1,12 @@
 /* cpu/kernels.h - the inner loops of the CPU device, one slot each.
  *
- * bt_cpu_kernels_get() gives the table of one instruction-set tier: every slot filled by the
- * readable reference (kernels_ref.c), then overridden by what the tier does better. Tables never
+ * bt_cpu_kernels_get() gives the table of one instruction set: every slot filled by the
+ * readable reference (kernels_ref.c), then overridden by what the ISA does better. Tables never
  * change and may be read by all threads.
  *
  * Batch invariance (docs/architecture.md): for every slot a row's result depends only on that row
  * and on the weights, never on how many rows or outputs are asked for at once. Sums run in one
- * fixed order per tier. Tests compare one row with many bit for bit, and each tier with the
+ * fixed order per ISA. Tests compare one row with many bit for bit, and each ISA with the
  * reference within the bound of floating-point addition.
  */
 #ifndef BT_CPU_KERNELS_H
@@ -20,7 +20,7 @@
 #include "ops/functions.h"
 #include "quant/types.h"
 
-/* Tiers of this build's architecture, each including those before it. */
+/* ISAs of this build's architecture, each including those before it. */
 typedef enum {
     BT_ISA_REF = 0,
     BT_ISA_AVX2,          /* AVX2, FMA, F16C */
@@ -32,17 +32,17 @@ typedef enum {
     BT_ISA_COUNT
 } bt_isa;
 
-/* The best tier that this machine and its operating system support (XCR0 is checked). */
+/* The best ISA that this machine and its operating system support (XCR0 is checked). */
 bt_isa      bt_cpu_isa_detect(void);
 bool        bt_cpu_isa_supported(bt_isa isa);
 const char *bt_cpu_isa_name(bt_isa isa);
 bool bt_cpu_isa_parse(const char *name, bt_isa *ret_isa); /* "ref", "avx2", "avx512", ... */
 
-/* A weight matrix as the tier wants it: `n_out` outputs of `n_in` inputs. */
+/* A weight matrix as the ISA wants it: `n_out` outputs of `n_in` inputs. */
 typedef struct {
     bt_type     type;        /* of the file */
     uint32_t    n_in, n_out;
-    uint32_t    layout;      /* private to the tier */
+    uint32_t    layout;      /* private to the ISA */
     const void *data;        /* packed copy, or the file's rows when layout is 0 */
     size_t      size_bytes;  /* of data */
     bool        owned;       /* free with bt_cpu_matrix_done */
@@ -59,7 +59,7 @@ typedef struct {
     uint32_t        n_rows;        /* at least 1 */
     size_t          q_stride, y_stride;       /* floats; any value when n_rows is 1 */
     uint32_t        n_heads, n_kv_heads, head_dim, head_dim_v;
-    /* Row r stands at p = position + r and sees keys at max(0, p - window + 1) .. p. */
+    /* Row r stands at p = position + r and attends positions max(0, p - window + 1) .. p. */
     uint32_t        position;
     uint32_t        window;        /* 0: all */
     float           scale;
@@ -76,7 +76,7 @@ typedef struct {
 } bt_cpu_attention;
 
 /* Consecutive tokens of one sequence through one value head of the gated delta rule (the formulas
- * are in ops/ops.h). Token t's vectors lie t strides behind the first's. Rows of the state are
+ * are in ops/ops.h). Token t's vectors lie t strides after the first's. Rows of the state are
  * independent of each other, so [row_first, row_last) may be done alone: multiples of 8, or the
  * end. The state moves token by token, so n tokens at once give the same bits as one after the
  * other. */
@@ -95,7 +95,7 @@ typedef struct {
 typedef struct bt_cpu_kernels {
     bt_isa isa;
 
-    /* Weights. pack: rows as in the file -> the tier's layout. size 0 means "use the rows as they
+    /* Weights. pack: rows as in the file -> the ISA's layout. size 0 means "use the rows as they
      * are". BT_E_UNSUPPORTED for types that cannot be read. */
     size_t    (*pack_bytes)(bt_type type, uint32_t n_out, uint32_t n_in);
     void      (*pack)(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
@@ -140,7 +140,7 @@ typedef struct bt_cpu_kernels {
                     uint32_t n, bool add);
 } bt_cpu_kernels;
 
-/* NULL when this machine cannot run the tier. */
+/* NULL when this machine cannot run the ISA. */
 const bt_cpu_kernels *bt_cpu_kernels_get(bt_isa isa);
 
 /* Floats of scratch that attention needs for one call, whatever its rows and heads; head_dim is

@@ -1,14 +1,14 @@
-/* cpu/kernels_ref.c - every slot in readable C: the truth that faster tiers are tested against.
+/* cpu/kernels_ref.c - every slot in readable C: what faster ISAs are tested against.
  *
  * Weights are used as the file has them, activations as they come, and everything is summed in
- * double, in order of the index. So this tier is also the exact engine that quantised activations
+ * double, in order of the index. So this ISA is also the exact engine that quantised activations
  * are measured against. Built with -ffp-contract=off like the rest of the tree.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 enum { CHUNK = 256, ROWS_AT_ONCE = 16 };    /* a multiple of every block; see dot_rows() */
 
@@ -293,6 +293,4 @@ void bt_cpu_kernels_ref(bt_cpu_kernels *k)
         .kv_store = kv_store,
         .attention = attention,
     };
-    bt_cpu_kernels_ref_recurrent(k);
-    bt_cpu_kernels_ref_experts(k);
 }

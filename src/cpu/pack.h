@@ -73,7 +73,7 @@ typedef struct {
 } bt_pack_strip;
 bt_pack_strip bt_cpu_pack_strip_of(const bt_pack_kind *kind, uint32_t n_in);
 
-/* The slots of bt_cpu_kernels for all tiers that use strips. */
+/* The slots of bt_cpu_kernels for all ISAs that use strips. */
 size_t   bt_cpu_pack_bytes(bt_type type, uint32_t n_out, uint32_t n_in);
 void bt_cpu_pack_rows(bt_type type, uint32_t n_out, uint32_t n_in, const void *rows, void *to,
                       uint32_t out_first, uint32_t out_last);

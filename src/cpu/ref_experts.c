@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/limits.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* The smallest normal f16: what a sum of shares counts as at least. */
 static const double LEAST_SUM = 0x1p-14;

@@ -1,11 +1,11 @@
 /* cpu/ref_recurrent.c - slots of recurrent layers in readable C, and the gates of the delta rule,
- * which every tier takes from here.
+ * which every ISA takes from here.
  *
  * Everything is summed in double; the state is rounded to f32 after every token, as it is kept.
  */
 #include <math.h>
 
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 
 /* ---- gates ---- */
 

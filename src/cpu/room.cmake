@@ -1,5 +1,5 @@
-# Each tier's file has the flags of its tier and no other file has any: what these files hold runs
-# only after bt_cpu_isa_supported() said yes. Vector code converts between widths all the time, so the
+# Each ISA's file has the flags of its ISA and no other file has any: what these files hold runs
+# only after bt_cpu_isa_supported() has returned true. Vector code converts between widths all the time, so the
 # conversion warning is off in them.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(avx2_flags -mavx2 -mfma -mf16c)

@@ -1,8 +1,8 @@
 /* cpu/simd_avx512.h - the vector vocabulary of body_*.h in AVX-512; included several times.
  *
- * Included by one kernel file at a time, which is compiled with the flags of its tier. A vf is a
+ * Included by one kernel file at a time, which is compiled with the flags of its ISA. A vf is a
  * vector of f32, a vi the same bits as integers, a vd half a vector as f64. Operations that round
- * do so once, to nearest even; vf_fma is fused in every tier.
+ * do so once, to nearest even; vf_fma is fused in every ISA.
  */
 #ifndef BT_CPU_SIMD_AVX512_H
 #define BT_CPU_SIMD_AVX512_H

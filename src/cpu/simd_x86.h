@@ -1,6 +1,6 @@
 /* cpu/simd_x86.h - what the vector vocabularies of x86 have in common; included several times.
  *
- * Shared so that tiers do the same operations in the same order where their results must agree.
+ * Shared so that ISAs do the same operations in the same order where their results must agree.
  */
 #ifndef BT_CPU_SIMD_X86_H
 #define BT_CPU_SIMD_X86_H

@@ -351,7 +351,8 @@ bt_status bt_device_check_open(bt_device *device, bt_device *reference, double n
     if (!d || !rows) {
         bt_free(d);
         bt_free(rows);
-        return bt_fail(err, BT_E_NOMEM, "no memory for a checking device");
+        return bt_fail_nomem(err, sizeof *d + 2 * ROW_VALUES_MAX * sizeof *rows,
+                             "a checking device");
     }
     *d = (check_device){ .base = { &ops }, .device = device, .reference = reference,
                          .nmse_max = nmse_max, .row_a = rows, .row_b = rows + ROW_VALUES_MAX };

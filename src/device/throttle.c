@@ -91,7 +91,7 @@ bt_status bt_device_throttle_open(bt_device *inner, double rows_per_second, bt_d
     }
     throttle_device *d = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *d);
     if (!d) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a throttled device");
+        return bt_fail_nomem(err, sizeof *d, "a throttled device");
     }
     *d = (throttle_device){ .wrapper = { { &ops }, inner }, .row_ns = 1e9 / rows_per_second };
     *ret_device = &d->wrapper.base;

@@ -141,7 +141,7 @@ bt_status bt_device_trace_open(bt_device *inner, const bt_device_trace_options *
     trace_device *d = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *d);
     if (!d || (o->values && bt_digester_create(&d->digester) != BT_OK)) {
         bt_free(d);
-        return bt_fail(err, BT_E_NOMEM, "no memory for a tracing device");
+        return bt_fail_nomem(err, sizeof *d, "a tracing device");
     }
     if (o->path) {
         d->file = fopen(o->path, "w");

@@ -1,5 +1,5 @@
 /* ops/check.h - what the shape checks of ops share: a tape being written, and its mistakes.
- * Private to ops/. A check says what is wrong and gives false; the first mistake sticks. */
+ * Private to ops/. A check describes what is wrong and returns false; the first mistake sticks. */
 #ifndef BT_OPS_CHECK_H
 #define BT_OPS_CHECK_H
 

@@ -67,7 +67,7 @@ typedef struct { bt_rows k, v; uint32_t layer; } bt_op_kv_put;
 typedef struct {
     bt_rows  q, y;
     uint32_t layer, n_heads, n_kv_heads;
-    uint32_t window;         /* keys seen, the own one included; 0: all */
+    uint32_t window;         /* positions attended, its own included; 0: all */
     float    scale, softcap; /* softcap 0: none */
 } bt_op_attention;
 typedef struct { bt_rows x, y; } bt_op_add;                             /* y += x */
@@ -119,7 +119,7 @@ typedef struct {
 } bt_op_expert_linear;
 /* y = the sum, best first, of share times part of x; with add: y += that. */
 typedef struct { bt_rows x, route, y; uint32_t n_used; bool add; } bt_op_combine;
-/* K, V and state of `layer` are complete for this step: tells the host. */
+/* K, V and state of `layer` are complete for this step: notifies the host. */
 typedef struct { uint32_t layer; } bt_op_mark;
 
 typedef enum {

@@ -47,7 +47,7 @@ static bool check_kv_put(bt_tape *t, const bt_op *op)
         return false;
     }
     if (o->k.picked || o->v.picked) {
-        return bt_ops_mistake(t, "keys and values are kept for all rows, not for picked ones");
+        return bt_ops_mistake(t, "K and V are kept for all rows, not for picked ones");
     }
     if (o->layer >= BT_LAYERS_MAX || t->k_cols[o->layer] != 0) {
         return bt_ops_mistake(t, "layer %u is beyond %u or was put before", o->layer,
@@ -88,7 +88,7 @@ static bool check_attention(bt_tape *t, const bt_op *op)
                               "%u of y", o->n_heads, o->n_kv_heads, o->q.cols, o->y.cols);
     }
     if (o->layer >= BT_LAYERS_MAX || t->k_cols[o->layer] == 0) {
-        return bt_ops_mistake(t, "layer %u has no keys yet", o->layer);
+        return bt_ops_mistake(t, "layer %u has no K and V yet", o->layer);
     }
     if (t->k_cols[o->layer] != o->q.cols / o->n_heads * o->n_kv_heads ||
         t->v_cols[o->layer] != o->y.cols / o->n_heads * o->n_kv_heads) {
@@ -222,7 +222,8 @@ static bool check_mark(bt_tape *t, const bt_op *op)
     const bt_op_mark *o = &op->mark;
     return (o->layer < BT_LAYERS_MAX &&
             (t->k_cols[o->layer] != 0 || t->states[o->layer] != 0)) ||
-           bt_ops_mistake(t, "layer %u is marked before its keys are put", o->layer);
+           bt_ops_mistake(t, "layer %u is marked before its K and V or state are complete",
+                          o->layer);
 }
 
 static void print_mark(bt_buf *to, const bt_op_weights *weights, const bt_op *op)

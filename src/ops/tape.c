@@ -17,7 +17,7 @@ bt_status bt_ops_tape_create(const bt_op_weights *weights, bt_tape **ret_tape, b
     BT_ASSERT(weights->shape);
     bt_tape *t = bt_alloc_zero(BT_MEM_model, 1, sizeof *t);
     if (!t) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a tape");
+        return bt_fail_nomem(err, sizeof *t, "a tape");
     }
     t->weights = *weights;
     t->id = 1 + atomic_fetch_add_explicit(&n_created, 1, memory_order_relaxed);
@@ -72,7 +72,7 @@ static bool grow(bt_tape *t)
     const uint32_t capacity = t->capacity ? t->capacity * 2 : 64;
     bt_ops_entry *ops = bt_realloc(BT_MEM_model, t->ops, capacity * sizeof *ops);
     if (!ops) {
-        bt_fail(&t->mistake, BT_E_NOMEM, "no memory for a tape of %u ops", capacity);
+        bt_fail_nomem(&t->mistake, capacity * sizeof *ops, "the ops of a tape");
         return false;
     }
     t->ops = ops;

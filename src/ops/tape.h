@@ -2,7 +2,7 @@
  *
  * Model code appends ops in order; devices run the tape again and again. Shapes are checked here,
  * once for all devices. The first mistake sticks: later appends do nothing, and
- * bt_ops_tape_finish() tells what it was.
+ * bt_ops_tape_finish() reports what it was.
  *
  *   bt_rows x = bt_ops_tape_rows(t, n_embd);
  *   bt_embed(t, .table = w->embd, .y = x, .scale = 1);

@@ -1,4 +1,4 @@
-/* quant/types.h - the tensor types of GGUF files, and the readable truth about their bits.
+/* quant/types.h - the tensor types of GGUF files, and what their bits mean.
  *
  * Ids are those of the file format. bt_quant_type_decode() is the reference: plain C, one block
  * after the other, exactly the formulas of docs/quants.md; fast kernels are tested against it.

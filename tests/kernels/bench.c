@@ -179,7 +179,7 @@ void bench_all(const bt_cpu_kernels *k)
     seed_set(1);
     read_gbs = ceiling_read_gbs();
     int8_gops = ceiling_int8_gops(k->isa);
-    printf("tier %s: memory reads %.1f GB/s", bt_cpu_isa_name(k->isa), read_gbs);
+    printf("isa %s: memory reads %.1f GB/s", bt_cpu_isa_name(k->isa), read_gbs);
     if (int8_gops > 0.0) {
         printf(", byte dot products %.0f GOPS", int8_gops);
     }

@@ -6,7 +6,7 @@
 
 /* GB/s of reading memory that is in no cache. */
 double ceiling_read_gbs(void);
-/* Thousand million operations per second of byte dot products; 0 if unknown for the tier. */
+/* Thousand million operations per second of byte dot products; 0 if unknown for the ISA. */
 double ceiling_int8_gops(bt_isa isa);
 double seconds_now(void);
 

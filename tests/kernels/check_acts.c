@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cpu/acts.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 #include "harness.h"
 
 static bt_cpu_matrix matrix_of(const bt_cpu_kernels *k, bt_type type, uint32_t n_in, bool packed)

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 #include "harness.h"
 
 enum { CHUNK_MAX = 64, DIM_MAX = 128, TOKENS_MAX = 200 };
@@ -191,7 +191,7 @@ static void check_size(const head *h, uint32_t size, work *w)
     compare("chunks in single", h, size, w->y, w->state, w->most_single, loss_single * unit_size);
 }
 
-/* The tier's token recurrence against the one in double; errors of tokens add up. */
+/* The ISA's token recurrence against the one in double; errors of tokens add up. */
 static void check_kernel(const bt_cpu_kernels *k, const head *h, work *w)
 {
     const size_t n_scratch = bt_cpu_delta_scratch(h->dk);

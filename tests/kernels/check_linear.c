@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cpu/acts.h"
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 #include "harness.h"
 #include "quant/blocks.h"
 
@@ -301,7 +301,7 @@ static void check_invariance(const linear_case *c, const bt_cpu_kernels *k)
     guarded_free(&y);
 }
 
-/* Tiers with the same layout do the same operations: the same bits (docs/quants.md, 8). */
+/* ISAs with the same layout do the same operations: the same bits (docs/quants.md, 8). */
 static void check_other_tiers(const linear_case *c, const bt_cpu_kernels *k)
 {
     const size_t n = (size_t)c->n_out * c->n_rows;
@@ -315,7 +315,7 @@ static void check_other_tiers(const linear_case *c, const bt_cpu_kernels *k)
         }
         run(c, other, 0, c->n_rows, 0, c->n_out, true, false, theirs.data);
         if (memcmp(mine.data, theirs.data, mine.size) != 0) {
-            check_failed("%s: differs from tier %s", bt_quant_type_find(c->type)->name,
+            check_failed("%s: differs from isa %s", bt_quant_type_find(c->type)->name,
                          bt_cpu_isa_name(other->isa));
         }
     }
@@ -338,7 +338,7 @@ void check_linear(const bt_cpu_kernels *k)
                     .type = TYPES[t], .n_in = shapes[s][0], .n_out = shapes[s][1],
                     .n_rows = shapes[s][2],
                 };
-                /* The file's rows are the reference's work in every tier: a few shapes do. */
+                /* The file's rows are the reference's work in every ISA: a few shapes do. */
                 if ((repack || s % 4 == 1) && case_make(&c, k, repack != 0)) {
                     check_values(&c, k);
                     check_invariance(&c, k);

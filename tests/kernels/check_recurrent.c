@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/tiers.h"
+#include "cpu/tables.h"
 #include "harness.h"
 
 static const double U = 0x1p-24;

@@ -19,7 +19,7 @@
     X(decode_row) X(rmsnorm) X(add) X(scale) X(glu) X(softcap) X(rope) X(kv_store) X(attention) \
     X(short_conv) X(delta_scan) X(route) X(combine)
 
-/* Checks of the tier `k`; findings go to check_failed(). */
+/* Checks of the ISA `k`; findings go to check_failed(). */
 #define X(name) void check_##name(const bt_cpu_kernels *k);
 KERNEL_SLOTS(X)
 #undef X

@@ -1,5 +1,5 @@
-/* tests/kernels/main.c - checks every slot of one tier: kernels_check [--isa NAME] [--seed N]
- * [--bench]. Without --isa, all tiers of this machine. */
+/* tests/kernels/main.c - checks every slot of one ISA: kernels_check [--isa NAME] [--seed N]
+ * [--bench]. Without --isa, all ISAs of this machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "harness.h"
 
-/* The table is the tier's name and one pointer per slot, nothing else. */
+/* The table is the ISA's name and one pointer per slot, nothing else. */
 enum { N_SLOTS = 0
 #define X(name) + 1
     KERNEL_SLOTS(X)
@@ -19,7 +19,7 @@ _Static_assert(sizeof(bt_cpu_kernels)
 
 static void check_tier(const bt_cpu_kernels *k, uint64_t seed)
 {
-    printf("tier %s, seed %llu\n", bt_cpu_isa_name(k->isa), (unsigned long long)seed);
+    printf("isa %s, seed %llu\n", bt_cpu_isa_name(k->isa), (unsigned long long)seed);
 #define X(name)                                     \
     check_begin(#name);                             \
     seed_set(seed);                                 \

@@ -93,7 +93,7 @@ static bt_cpu_split split_rope(const bt_op *op, const bt_cpu_splitting *how)
     return bt_device_cpu_split_heads(how->n_groups && op->rope.n_heads % how->n_groups == 0, how);
 }
 
-static bt_status learn_rope(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err)
+static bt_status note_rope(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err)
 {
     const uint32_t n_half = op->rope.n_rot / 2;
     (void)d;
@@ -116,7 +116,7 @@ const bt_cpu_op bt_device_cpu_op_rope = {
     .split = split_rope,
     .weights = { { BT_OP_AT(rope, frequencies), 1, BT_CPU_VECTOR } },
     .rotates = true,
-    .learn = learn_rope,
+    .note = note_rope,
 };
 
 static char *kv_base(const bt_cpu_worker *w)
@@ -167,7 +167,7 @@ static bt_cpu_split split_kv_put(const bt_op *op, const bt_cpu_splitting *how)
     return bt_device_cpu_split_heads(whole_blocks, how);
 }
 
-static bt_status learn_kv_put(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+static bt_status note_kv_put(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
                               bt_error *err)
 {
     const uint32_t layer = op->kv_put.layer;
@@ -182,7 +182,7 @@ static bt_status learn_kv_put(const bt_cpu_device *d, bt_cpu_plan *p, const bt_o
 const bt_cpu_op bt_device_cpu_op_kv_put = {
     .run = run_kv_put,
     .split = split_kv_put,
-    .learn = learn_kv_put,
+    .note = note_kv_put,
 };
 
 /* ---- mark ---- */
@@ -281,8 +281,8 @@ static void run_heads(const bt_cpu_worker *w, const bt_op_attention *o, bt_cpu_r
 
 /* A task is a block of rows times the query heads of one key head. Blocks are cut at fixed row
  * numbers and once more where a sequence ends, so that threads need not agree on anything. Last
- * rows first: they see the most keys, and long tasks taken early leave short ones to even out the
- * end. */
+ * rows first: they attend the most positions, and long tasks taken early leave short ones to even
+ * out the end. */
 static void run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op *op)
 {
     const bt_op_attention *o = &op->attention;
@@ -313,7 +313,7 @@ static void run_attention(const bt_cpu_worker *w, const bt_cpu_stage *s, const b
 
 static bt_cpu_split split_attention(const bt_op *op, const bt_cpu_splitting *how)
 {
-    /* By key heads nobody has to meet; if they do not come out even, by query heads. */
+    /* By key heads no barrier is needed; if they do not come out even, by query heads. */
     return how->few && op->attention.n_kv_heads % how->n_threads == 0 ? BT_SPLIT_HEADS
                                                                       : BT_SPLIT_TASKS;
 }

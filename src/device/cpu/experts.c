@@ -1,6 +1,6 @@
 /* Experts: which rows go where, and the products of each expert with its rows.
  *
- * Rows are sorted by expert, each thread for itself, since that takes less time than a meeting. A
+ * Rows are sorted by expert, each thread for itself, since that takes less time than a barrier. A
  * task is a block of an expert's outputs times a block of its rows, so that weights are read once
  * for all rows that need them; with one row only the chosen experts are touched. The activations of
  * a task are converted by its thread, and since a product's bits do not depend on its neighbours,

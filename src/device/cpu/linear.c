@@ -1,6 +1,6 @@
 /* linear: conversion of activations once for all parts, then outputs in pieces.
  *
- * Few rows: each thread converts for itself; the outputs of all parts, one behind the other, are
+ * Few rows: each thread converts for itself; the outputs of all parts, one after the other, are
  * cut into as many equal runs as there are threads, or more when that pays. Many rows: rows are
  * converted together; a tile is a block of outputs times a block of rows, numbered so that
  * neighbours in time share the block of weights, which then is read from memory once. */

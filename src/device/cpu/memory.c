@@ -15,8 +15,7 @@ static bt_status map(bt_cpu_region *r, uint64_t size, int flags, const char *wha
                  ? mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | flags,
                         -1, 0) : MAP_FAILED;
     if (base == MAP_FAILED) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %.1f MiB of %s", (double)size / 1048576.0,
-                       what);
+        return bt_fail_nomem(err, (size_t)size, what);
     }
 #if defined(MADV_HUGEPAGE)
     /* Only a wish. */
@@ -49,7 +48,7 @@ static bt_status add_chunk(bt_cpu_store *s, uint64_t size, bt_error *err)
         const uint32_t capacity = s->capacity ? s->capacity * 2 : 16;
         bt_cpu_region *chunks = bt_realloc(BT_MEM_weights, s->chunks, capacity * sizeof *chunks);
         if (!chunks) {
-            return bt_fail(err, BT_E_NOMEM, "no memory for a list of %u pieces", capacity);
+            return bt_fail_nomem(err, capacity * sizeof *chunks, "the list of weight memory");
         }
         s->chunks = chunks;
         s->capacity = capacity;
@@ -65,8 +64,7 @@ static bt_status add_chunk(bt_cpu_store *s, uint64_t size, bt_error *err)
 bt_status bt_device_cpu_store_take(bt_cpu_store *s, uint64_t size, void **ret_at, bt_error *err)
 {
     if (size > SIZE_MAX / 4) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %llu bytes of weights",
-                       (unsigned long long)size);
+        return bt_fail_nomem(err, (size_t)size, "weights");
     }
     if (s->n_chunks == 0 || size > s->chunks[s->n_chunks - 1].size - s->used) {
         BT_TRY(add_chunk(s, size, err));

@@ -32,7 +32,7 @@ typedef struct {
     bool              crosses_rows;  /* row r of y comes from another row of x */
     /* What the plan must know of the op before it is split, and the scratch it takes with n_rows
      * rows; NULL: nothing. */
-    bt_status    (*learn)(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err);
+    bt_status    (*note)(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err);
     void         (*measure)(const bt_cpu_device *d, const bt_op *op, uint32_t n_rows,
                             bt_cpu_needs *needs);
 } bt_cpu_op;

@@ -57,7 +57,7 @@ static bt_status has_room(bt_cpu_device *d, bt_error *err)
     const uint32_t capacity = d->weights_capacity ? d->weights_capacity * 2 : 64;
     bt_cpu_weight *weights = bt_realloc(BT_MEM_weights, d->weights, capacity * sizeof *weights);
     if (!weights) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a table of %u weights", capacity);
+        return bt_fail_nomem(err, capacity * sizeof *weights, "the table of weights");
     }
     d->weights = weights;
     d->weights_capacity = capacity;
@@ -264,8 +264,9 @@ bt_status bt_device_cpu_open(const bt_device_cpu_options *o, bt_device **ret_dev
 {
     const bt_cpu_kernels *kernels = bt_cpu_kernels_get(o->isa);
     if (!kernels) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "this machine has no '%s'; its best tier is '%s'",
-                       bt_cpu_isa_name(o->isa), bt_cpu_isa_name(bt_cpu_isa_detect()));
+        return bt_fail(err, BT_E_UNSUPPORTED, "this machine does not support isa '%s'; the best it "
+                       "has is '%s'", bt_cpu_isa_name(o->isa),
+                       bt_cpu_isa_name(bt_cpu_isa_detect()));
     }
     if (o->n_threads > THREADS_MAX || o->n_threads_batch > THREADS_MAX) {
         return bt_fail(err, BT_E_BADINPUT, "%u and %u threads asked for, at most %d are supported",
@@ -273,7 +274,7 @@ bt_status bt_device_cpu_open(const bt_device_cpu_options *o, bt_device **ret_dev
     }
     bt_cpu_device *d = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *d);
     if (!d) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a device");
+        return bt_fail_nomem(err, sizeof *d, "the cpu device");
     }
     d->base.ops = &ops;
     d->kernels = kernels;

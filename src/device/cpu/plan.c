@@ -1,8 +1,8 @@
-/* From a tape to stages: who does what, and where all threads must meet.
+/* From a tape to stages: who does what, and where barriers are needed.
  *
  * Every stage reads and writes resources: slots, activation buffers, keys and values, angles. Since
- * the last meeting each resource remembers in which ways it was read and written. A stage that
- * would touch what another thread may still be working on gets a meeting before it; all else runs
+ * the last barrier each resource remembers in which ways it was read and written. A stage that
+ * would touch what another thread may still be working on gets a barrier before it; all else runs
  * on. */
 #include <string.h>
 
@@ -87,10 +87,10 @@ static uint8_t way_of(bt_cpu_split split)
 /* Appends the stage whose touches have been collected. */
 static void put_stage(builder *b, bt_cpu_stage stage)
 {
-    for (uint32_t i = 0; i < b->n_touches && !stage.meet; i++) {
-        stage.meet = conflicts(b, &b->touches[i], stage.n_groups);
+    for (uint32_t i = 0; i < b->n_touches && !stage.barrier; i++) {
+        stage.barrier = conflicts(b, &b->touches[i], stage.n_groups);
     }
-    if (stage.meet) {
+    if (stage.barrier) {
         memset(b->read, 0, sizeof b->read);
         memset(b->write, 0, sizeof b->write);
     }
@@ -303,8 +303,8 @@ static bt_status read_tape(const bt_cpu_device *d, bt_cpu_plan *p, bt_error *err
     for (uint32_t i = 0; i < bt_ops_tape_count(p->tape); i++) {
         const bt_op *op = bt_ops_tape_op(p->tape, i);
         const bt_cpu_op *row = bt_device_cpu_op(op->kind);
-        if (row->learn) {
-            BT_TRY(row->learn(d, p, op, err));
+        if (row->note) {
+            BT_TRY(row->note(d, p, op, err));
         }
     }
     return BT_OK;
@@ -366,20 +366,21 @@ bt_status bt_device_cpu_plan_create(const bt_cpu_device *d, const bt_tape *t,
     BT_TRY(check_weights(d, t, err));
     bt_cpu_plan *p = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *p);
     if (!p) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the plan of a tape");
+        return bt_fail_nomem(err, sizeof *p, "the plan of a tape");
     }
     p->tape = t;
     p->tape_id = bt_ops_tape_id(t);
     bt_status status = read_tape(d, p, err);
     if (status == BT_OK &&
         (!build_list(d, p, &p->few, true) || !build_list(d, p, &p->many, false))) {
-        status = bt_fail(err, BT_E_NOMEM, "no memory for the plan of a tape");
+        status = bt_fail_nomem(err, bt_ops_tape_count(t) * sizeof(bt_cpu_stage),
+                               "the plan of a tape");
     }
     if (status == BT_OK) {
         const uint32_t n = p->few.n_stages > p->many.n_stages ? p->few.n_stages : p->many.n_stages;
         p->next = bt_alloc_zero(BT_MEM_scratch, n + 1, sizeof *p->next);
         if (!p->next) {
-            status = bt_fail(err, BT_E_NOMEM, "no memory for the plan of a tape");
+            status = bt_fail_nomem(err, (n + 1) * sizeof *p->next, "the plan of a tape");
         }
     }
     if (status != BT_OK) {

@@ -87,7 +87,7 @@ const bt_cpu_op bt_device_cpu_op_scale = {
 
 /* ---- glu ---- */
 
-/* Beyond, sharing the work is worth a meeting. */
+/* Above this, sharing the work is worth a barrier. */
 enum { GLU_COLS_MAX = 8192 };
 
 static void glu_cells(const bt_cpu_kernels *k, const bt_op *op, float *y, const float *x,

@@ -1,9 +1,9 @@
 /* device/cpu/private.h - what the files of the CPU device share.
  *
  * A plan is made of a tape once (prepare): a list of stages, each a piece of an op with the way its
- * work is split over the team, and whether all threads must meet before it. There are two plans of
+ * work is split over the team, and whether a barrier comes before it. There are two plans of
  * a tape. The one for few rows (decode) lets each thread compute small ops for itself, in scratch
- * of its own, since meeting costs more than computing a norm again; the one for many rows splits
+ * of its own, since a barrier costs more than computing a norm again; the one for many rows splits
  * rows. Which plan, how many threads and who takes which piece never changes a bit of the result.
  */
 #ifndef BT_DEVICE_CPU_PRIVATE_H
@@ -77,7 +77,7 @@ typedef enum {
 typedef struct {
     uint32_t op;
     uint8_t  kind, split, number;
-    bool     meet;                   /* all threads meet before it */
+    bool     barrier;                /* all threads wait for each other before it */
     uint16_t n_groups;               /* HEADS: key heads */
     uint32_t source_op;              /* CONVERT: op of the first use of what the buffer holds */
     uint8_t  part_buffer[BT_LINEAR_PARTS_MAX];     /* linear: where each part's activations are */
@@ -111,7 +111,7 @@ static inline void bt_device_cpu_need(uint64_t *most, uint64_t n)
 }
 
 typedef struct {
-    const bt_tape *tape;             /* may be gone; its id tells */
+    const bt_tape *tape;             /* may be gone; compare ids */
     uint64_t    tape_id;
     uint32_t    n_rows_max, n_logit_rows_max;
     uint64_t    slot_at[BT_TAPE_SLOTS_MAX + 1];    /* bytes in shared scratch */
@@ -124,7 +124,7 @@ typedef struct {
     bt_cpu_angles angles[BT_CPU_ANGLES_MAX];
     uint32_t    n_angles;
     uint32_t    n_vocab;             /* tokens below it have a row in every table */
-    uint32_t    n_layers;            /* layers with keys, highest + 1 */
+    uint32_t    n_layers;            /* layers with K and V, highest + 1 */
     uint32_t    k_dim[BT_LAYERS_MAX], v_dim[BT_LAYERS_MAX];
     uint32_t    n_state_layers;      /* layers with a state, highest + 1 */
     bt_state_layer state[BT_LAYERS_MAX];           /* shapes; offsets are the step's */
@@ -216,7 +216,7 @@ static inline uint32_t bt_device_cpu_row_count(const bt_cpu_worker *w, bt_rows r
     return r.picked ? w->walk->step->n_logit_rows : w->walk->step->n_rows;
 }
 
-/* The step row behind scratch row `row`. */
+/* The step row of scratch row `row`. */
 static inline uint32_t bt_device_cpu_step_row(const bt_cpu_worker *w, bool picked, uint32_t row)
 {
     return picked ? w->walk->step->logit_rows[row] : row;

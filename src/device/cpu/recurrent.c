@@ -1,7 +1,7 @@
 /* Recurrent layers: convolutions and the delta rule along each sequence.
  *
- * Both ops walk the rows of a sequence in order, so work is split where rows do not meet: the
- * convolution by columns, the scan by heads, and by rows of a head's state when there are few. */
+ * Both ops walk the rows of a sequence in order, so work is split into parts that share no values:
+ * the convolution by columns, the scan by heads, or by rows of a head's state if there are few. */
 #include <string.h>
 
 #include "device/cpu/op.h"
@@ -77,7 +77,7 @@ static void run_short_conv(const bt_cpu_worker *w, const bt_cpu_stage *s, const 
     }
 }
 
-static bt_status learn_short_conv(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+static bt_status note_short_conv(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
                                   bt_error *err)
 {
     const bt_op_short_conv *o = &op->short_conv;
@@ -91,7 +91,7 @@ const bt_cpu_op bt_device_cpu_op_short_conv = {
     .run = run_short_conv,
     .split = bt_device_cpu_split_tasks,
     .weights = { { BT_OP_AT(short_conv, w), 1, BT_CPU_TAPS } },
-    .learn = learn_short_conv,
+    .note = note_short_conv,
 };
 
 /* ---- delta_scan ---- */
@@ -155,7 +155,7 @@ static void run_delta_scan(const bt_cpu_worker *w, const bt_cpu_stage *s, const 
     }
 }
 
-static bt_status learn_delta_scan(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
+static bt_status note_delta_scan(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op,
                                   bt_error *err)
 {
     const bt_op_delta_scan *o = &op->delta_scan;
@@ -181,6 +181,6 @@ const bt_cpu_op bt_device_cpu_op_delta_scan = {
     .split = bt_device_cpu_split_tasks,
     .weights = { { BT_OP_AT(delta_scan, decay), 1, BT_CPU_VECTOR },
                  { BT_OP_AT(delta_scan, dt_bias), 1, BT_CPU_VECTOR } },
-    .learn = learn_delta_scan,
+    .note = note_delta_scan,
     .measure = measure_delta_scan,
 };

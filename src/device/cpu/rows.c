@@ -20,7 +20,7 @@ static void run_embed(const bt_cpu_worker *w, const bt_cpu_stage *s, const bt_op
     }
 }
 
-static bt_status learn_embed(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err)
+static bt_status note_embed(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *op, bt_error *err)
 {
     const uint32_t n = bt_device_cpu_weight_of(d, op->embed.table)->n_out;
     (void)err;
@@ -33,7 +33,7 @@ const bt_cpu_op bt_device_cpu_op_embed = {
     .split = bt_device_cpu_split_rows,
     .own_cols_max = UINT32_MAX,
     .weights = { { BT_OP_AT(embed, table), 1, BT_CPU_TABLE } },
-    .learn = learn_embed,
+    .note = note_embed,
 };
 
 /* ---- rows ---- */

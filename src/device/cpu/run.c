@@ -1,4 +1,4 @@
-/* The walk: every thread goes through the stages of the list, meets the others where the plan says,
+/* The walk: every thread goes through the stages of the list, waits at the barriers of the plan,
  * and does its piece. */
 #include "base/check.h"
 #include "device/cpu/op.h"
@@ -19,7 +19,7 @@ static void walk_stages(void *context, uint32_t index, uint32_t n_threads)
         if (kept && s->source_op >= walk->op_first) {
             continue;                    /* an earlier op of this walk converted the same rows */
         }
-        if (s->meet && i != first && n_threads > 1) {
+        if (s->barrier && i != first && n_threads > 1) {
             bt_team_barrier(walk->device->team);
         }
         const bt_op *op = bt_ops_tape_op(walk->plan->tape, s->op);

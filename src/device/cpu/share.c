@@ -38,7 +38,7 @@ bt_cpu_range bt_device_cpu_my_cells(const bt_cpu_worker *w, const bt_cpu_stage *
 
 uint32_t bt_device_cpu_task_next(const bt_cpu_worker *w, const bt_cpu_stage *s)
 {
-    /* Relaxed: the counter only deals out numbers; the meetings order the data. */
+    /* Relaxed: the counter only deals out numbers; barriers order the data. */
     return atomic_fetch_add_explicit(&w->walk->plan->next[s - w->walk->list->stages], 1,
                                      memory_order_relaxed);
 }

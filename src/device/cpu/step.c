@@ -1,5 +1,5 @@
-/* A step is checked before it runs, so that no thread can meet a token, a page, a state or a row
- * that does not exist. */
+/* A step is checked before it runs, so that no thread can come upon a token, a page, a state or a
+ * row that does not exist. */
 #include "base/check.h"
 #include "base/memory.h"
 #include "device/cpu/private.h"
@@ -32,7 +32,7 @@ static bt_status check_rows_of(const bt_cpu_plan *p, const bt_step *s, bt_error 
     return BT_OK;
 }
 
-/* kv: NULL when the tape keeps no keys, so that pages do not matter. */
+/* kv: NULL when the tape keeps no K and V, so that pages do not matter. */
 static bt_status check_sequence(const bt_step *s, uint32_t index, const bt_kv_layout *kv,
                                 uint64_t n_pool_pages, bt_error *err)
 {

@@ -1,4 +1,5 @@
 /* Weights of the CPU device: from rows of a file to matrices, slices of them, vectors and taps. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -62,9 +63,11 @@ static bt_status check_source(const bt_weight_source *s, cut *ret, bt_error *err
 
 /* ---- vectors and taps ---- */
 
-static bt_status no_memory(const bt_weight_source *s, bt_error *err)
+static bt_status no_memory(const bt_weight_source *s, uint64_t size, bt_error *err)
 {
-    return bt_fail(err, BT_E_NOMEM, "no memory for tensor '%s'", s->name);
+    char what[200];
+    snprintf(what, sizeof what, "tensor '%.160s'", s->name);
+    return bt_fail_nomem(err, (size_t)size, what);
 }
 
 static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_error *err)
@@ -72,7 +75,7 @@ static bt_status load_vector(bt_cpu_weight *w, const bt_weight_source *s, bt_err
     w->kind = BT_CPU_VECTOR;
     w->vector = bt_alloc_aligned(BT_MEM_weights, 64, s->n_in * sizeof(float));
     if (!w->vector) {
-        return no_memory(s, err);
+        return no_memory(s, s->n_in * sizeof(float), err);
     }
     if (bt_quant_type_decode(s->type, s->rows, w->vector, s->n_in) != BT_OK) {
         bt_free_aligned(w->vector);
@@ -91,7 +94,7 @@ static bt_status load_taps(bt_cpu_weight *w, const bt_weight_source *s, bt_error
     if (!values || !w->vector) {
         bt_free(values);
         bt_free_aligned(w->vector);
-        return no_memory(s, err);
+        return no_memory(s, n * sizeof *values, err);
     }
     const bt_status status = bt_quant_type_decode(s->type, s->rows, values, n);
     for (size_t i = 0; i < n && status == BT_OK; i++) {
@@ -159,7 +162,7 @@ static bt_status pack_slices(bt_cpu_device *d, const packing *all, bt_error *err
     }
     uint8_t *rows = bt_alloc(BT_MEM_weights, (size_t)(c->row_bytes * c->source->n_out));
     if (!rows) {
-        return no_memory(c->source, err);
+        return no_memory(c->source, c->row_bytes * c->source->n_out, err);
     }
     for (uint32_t i = 0; i < all->n_slices; i++) {
         packing one = *all;
@@ -174,7 +177,7 @@ static bt_status pack_slices(bt_cpu_device *d, const packing *all, bt_error *err
     return BT_OK;
 }
 
-/* All slices repacked, or gathered as the file has them, one behind the other in the store. */
+/* All slices repacked, or gathered as the file has them, one after the other in the store. */
 static bt_status copy_slices(bt_cpu_device *d, bt_cpu_weight *w, const cut *c, size_t slice_bytes,
                              bool pack, bt_error *err)
 {
@@ -182,7 +185,7 @@ static bt_status copy_slices(bt_cpu_device *d, bt_cpu_weight *w, const cut *c, s
     size_t all;
     void *to;
     if (!bt_size_mul(slice_bytes, c->n_slices, &all)) {
-        return no_memory(s, err);
+        return bt_fail(err, BT_E_NOMEM, "tensor '%s' does not fit the address space", s->name);
     }
     BT_TRY(bt_device_cpu_store_take(&d->store, all, &to, err));
     const packing p = { .kernels = d->kernels, .cut = c, .to = to, .slice_bytes = slice_bytes,

@@ -1,4 +1,4 @@
-/* Tiers from recorded machines, names, and matrices made for a tier. */
+/* ISAs from recorded machines, names, and matrices made for an ISA. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

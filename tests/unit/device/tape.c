@@ -157,7 +157,7 @@ static void put_wrong_heads(fixture *f, int number, bt_rows x, bt_rows y, const 
         bt_rope(t, .x = y, .frequencies = f->angles, .n_heads = 3, .n_rot = 6, .magnitude = 1);
         break;
     case 14:
-        *ret_words = "has no keys yet";
+        *ret_words = "has no K and V yet";
         bt_attention(t, .q = x, .y = x, .n_heads = 2, .n_kv_heads = 1, .scale = 1);
         break;
     case 15:

@@ -1,9 +1,9 @@
-/* cpu/tiers.h - what the kernel files of this room tell each other. Private to cpu/ and its tests.
+/* cpu/tables.h - what the kernel files of this room share. Private to cpu/ and its tests.
  *
- * A tier's function overrides slots of a table that the tiers before it have filled. Nothing in a
- * tier's file may run before bt_cpu_isa_supported() said yes. */
-#ifndef BT_CPU_TIERS_H
-#define BT_CPU_TIERS_H
+ * An ISA's function overrides slots of a table that the ISAs before it have filled. Nothing in a
+ * ISA's file may run before bt_cpu_isa_supported() has returned true. */
+#ifndef BT_CPU_TABLES_H
+#define BT_CPU_TABLES_H
 
 #include "cpu/kernels.h"
 
@@ -14,7 +14,7 @@ void bt_cpu_kernels_avx512(bt_cpu_kernels *k);
 void bt_cpu_kernels_avx512vnni(bt_cpu_kernels *k);
 #endif
 
-/* Slots `linear` that other tiers call: the reference's for matrices left as the file has them,
+/* Slots `linear` that other ISAs call: the reference's for matrices left as the file has them,
  * that of AVX-512 for plain numbers. */
 typedef void bt_cpu_linear(const bt_cpu_matrix *w, const void *acts, size_t act_stride_bytes,
                            uint32_t n_rows, uint32_t out_first, uint32_t out_last,
@@ -24,7 +24,7 @@ bt_cpu_linear bt_cpu_linear_ref;
 bt_cpu_linear bt_cpu_linear_avx512;
 #endif
 
-/* Slots of recurrent layers and experts in readable C, and what all tiers share of them: the same
+/* Slots of recurrent layers and experts in readable C, and what all ISAs share of them: the same
  * bits on every machine. exp(decay * softplus(alpha + dt_bias)) and sigmoid(beta), in double and
  * rounded once. */
 double bt_cpu_activate(double x, bt_activation act);
