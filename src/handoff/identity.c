@@ -1,10 +1,12 @@
-/* handoff/identity.c - see greeting.h. */
+/* handoff/identity.c - see identity.h. */
 #include "handoff/identity.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
+#include "engine/snapshots.h"
 #include "kv/codec.h"
 #include "quant/types.h"
 
@@ -62,4 +64,28 @@ bool bt_handoff_identity_fits(const bt_wire_hello *server, const bt_wire_hello *
                  k ? "keys" : "values", m->server_value, m->worker_value, k ? "-ctk" : "-ctv");
     }
     return false;
+}
+
+bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes,
+                                        bt_error *err)
+{
+    const uint32_t n_layers = bt_engine_kv_layout(engine)->n_layers;
+    *ret_bytes = NULL;
+    if (bt_engine_state_bytes(engine) == 0) {
+        return BT_OK;
+    }
+    uint64_t *bytes = bt_alloc_zero(BT_MEM_handoff, n_layers, sizeof *bytes);
+    if (!bytes) {
+        return bt_fail(err, BT_E_NOMEM, "no memory for the sizes of %u states", n_layers);
+    }
+    for (uint32_t i = 0; i < n_layers; i++) {
+        bytes[i] = bt_engine_state_layer_bytes(engine, i);
+        if (bytes[i] > INT32_MAX) {
+            bt_free(bytes);
+            return bt_fail(err, BT_E_UNSUPPORTED, "the state of layer %u takes %llu bytes: too "
+                           "large for the wire", i, (unsigned long long)bytes[i]);
+        }
+    }
+    *ret_bytes = bytes;
+    return BT_OK;
 }

@@ -19,4 +19,9 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
 bool bt_handoff_identity_fits(const bt_wire_hello *server, const bt_wire_hello *worker,
                               bt_wire_misfit *ret_misfit);
 
+/* Bytes of the state that each layer keeps, as [n_layers] for both ends; NULL where none
+ * does. The caller's to free. BT_E_UNSUPPORTED when one is too large for the wire's numbers. */
+BT_MUST_CHECK bt_status bt_handoff_states_layer_bytes(const bt_engine *engine, uint64_t **ret_bytes,
+                                                      bt_error *err);
+
 #endif

@@ -56,7 +56,7 @@ uint64_t bt_handoff_job_tenant(const bt_prefill_job *job)
 void bt_handoff_job_destroy(bt_handoff_job *job)
 {
     if (job) {
-        bt_handoff_receipt_close(&job->ledger);
+        bt_transfer_receipt_close(&job->ledger);
         bt_handoff_request_unref(job->request);
         bt_free(job->tokens);
         bt_free(job);
@@ -174,18 +174,18 @@ static bt_status send_job(bt_handoff_peer *peer, bt_handoff_job *job, bt_error *
     uint8_t body[128 + sizeof borders];
     size_t size;
     BT_TRY(bt_wire_prefill_encode(&asked, body, sizeof body, &size, err));
-    BT_TRY(bt_handoff_receipt_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes,
+    BT_TRY(bt_transfer_receipt_open(&job->ledger, &peer->owner->form, peer->owner->state_bytes,
                                    stream, &asked, err));
     bt_status s = bt_link_send(peer->link, BT_WIRE_PREFILL, stream, body, size, err);
     if (s != BT_OK) {
-        bt_handoff_receipt_close(&job->ledger);
+        bt_transfer_receipt_close(&job->ledger);
         return s;
     }
     peer->stream_next++;
     job->stream = stream;
     s = send_tokens(peer->link, job, err);
     if (s != BT_OK) {
-        bt_handoff_receipt_close(&job->ledger);
+        bt_transfer_receipt_close(&job->ledger);
         bt_handoff_job_send_cancel(peer, stream, s);
         return s;
     }

@@ -166,7 +166,7 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     if (tell) {
         give_up_stream(peer, job, why->status);
     }
-    bt_handoff_receipt_close(&job->ledger);
+    bt_transfer_receipt_close(&job->ledger);
     count_computed(job);
     if (next) {
         note_lost(peer, job, why);

@@ -100,7 +100,7 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
 {
     bt_wire_rows m;
     BT_TRY(bt_wire_rows_decode(frame->body, frame->size, &m, err));
-    BT_TRY(bt_handoff_receipt_check(&job->ledger, &m, err));
+    BT_TRY(bt_transfer_receipt_check(&job->ledger, &m, err));
     BT_TRY(bt_handoff_job_spend(job, frame->size, err));
     const double begin_ms = bt_clock_ms();
     const bt_status s = import_rows(peer, job, &m);
@@ -110,7 +110,7 @@ bt_status bt_handoff_job_rows(bt_handoff_peer *peer, bt_handoff_job *job, const 
                      "\"layer\":%u,\"position\":%u,\"n\":%u,\"bytes\":%u", m.layer, m.position, m.n,
                      m.k.size + m.v.size);
     if (bt_handoff_job_imported(peer, job, s, "rows", m.layer)) {
-        bt_handoff_receipt_enter(&job->ledger, &m, frame);
+        bt_transfer_receipt_enter(&job->ledger, &m, frame);
         bt_handoff_job_received(peer, job, frame, (uint64_t)m.k.size + m.v.size);
     }
     return BT_OK;
@@ -121,7 +121,7 @@ void bt_handoff_job_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt_f
     bt_wire_chunk m;
     bt_error err;
     if (bt_wire_chunk_decode(frame->body, frame->size, &m, &err) != BT_OK ||
-        bt_handoff_receipt_chunk(&job->ledger, &m, &err) != BT_OK) {
+        bt_transfer_receipt_chunk(&job->ledger, &m, &err) != BT_OK) {
         bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }
@@ -185,7 +185,7 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     bt_error err;
     bt_link_stats link;
     if (bt_wire_commit_decode(frame->body, frame->size, &m, &err) != BT_OK ||
-        bt_handoff_receipt_commit(&job->ledger, &m, &err) != BT_OK) {
+        bt_transfer_receipt_commit(&job->ledger, &m, &err) != BT_OK) {
         bt_handoff_job_fail_corrupt(peer, job, &err);
         return;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "engine/snapshots.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -17,14 +18,14 @@ bt_status bt_handoff_job_state(bt_handoff_peer *peer, bt_handoff_job *job, const
 {
     bt_wire_state m;
     BT_TRY(bt_wire_state_decode(frame->body, frame->size, &m, err));
-    BT_TRY(bt_handoff_receipt_check_state(&job->ledger, &m, job->end, err));
+    BT_TRY(bt_transfer_receipt_check_state(&job->ledger, &m, job->end, err));
     BT_TRY(bt_handoff_job_spend(job, frame->size, err));
     const double begin_ms = bt_clock_ms();
     const bt_status s = bt_engine_external_import_state(peer->owner->engine, job->ticket, m.layer,
                                                         m.offset, m.data.size, m.data.data);
     job->report.import_ms += bt_clock_ms() - begin_ms;
     if (bt_handoff_job_imported(peer, job, s, "the state", m.layer)) {
-        bt_handoff_receipt_enter_state(&job->ledger, &m, frame);
+        bt_transfer_receipt_enter_state(&job->ledger, &m, frame);
         bt_handoff_job_received(peer, job, frame, m.data.size);
     }
     return BT_OK;
@@ -79,7 +80,7 @@ bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
     if (job->n_borders == 0 || !peer->owner->state_bytes) {
         return false;
     }
-    bt_handoff_receipt_next_states(&job->ledger);
+    bt_transfer_receipt_next_states(&job->ledger);
     job->next = peer->committed;
     peer->committed = job;
     peer->n_committed++;
@@ -109,9 +110,9 @@ static bt_status take_part(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     bt_engine *engine = peer->owner->engine;
     bt_wire_state m;
     BT_TRY(bt_wire_state_decode(frame->body, frame->size, &m, err));
-    BT_TRY(bt_handoff_receipt_check_state(&job->ledger, &m, job->borders[job->border], err));
+    BT_TRY(bt_transfer_receipt_check_state(&job->ledger, &m, job->borders[job->border], err));
     BT_TRY(bt_handoff_job_spend(job, frame->size, err));
-    if (bt_handoff_receipt_states_none(&job->ledger) &&
+    if (bt_transfer_receipt_states_none(&job->ledger) &&
         !bt_engine_snapshot_open(engine, &job->snapshot)) {
         job->snapshot = BT_HANDOFF_NONE;         /* no room: the bytes go nowhere */
     }
@@ -119,7 +120,7 @@ static bt_status take_part(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
         bt_engine_snapshot_write(engine, job->snapshot, m.layer, m.offset, m.data.size,
                                  m.data.data);
     }
-    bt_handoff_receipt_enter_state(&job->ledger, &m, frame);
+    bt_transfer_receipt_enter_state(&job->ledger, &m, frame);
     job->credit_owed += frame->size;
     bt_handoff_job_give_credit(peer, job);
     return BT_OK;
@@ -132,14 +133,14 @@ static bt_status take_chunk(bt_handoff_peer *peer, bt_handoff_job *job, const bt
     bt_wire_chunk m;
     const uint32_t border = job->borders[job->border];
     BT_TRY(bt_wire_chunk_decode(frame->body, frame->size, &m, err));
-    const bool whole = bt_handoff_receipt_states_whole(&job->ledger);
-    if (m.position_end != border || (!whole && !bt_handoff_receipt_states_none(&job->ledger))) {
+    const bool whole = bt_transfer_receipt_states_whole(&job->ledger);
+    if (m.position_end != border || (!whole && !bt_transfer_receipt_states_none(&job->ledger))) {
         return bt_fail(err, BT_E_PROTOCOL, "a chunk closes the state at %u, but that at %u is %s",
                        m.position_end, border, whole ? "whole" : "not whole");
     }
     BT_TRY(bt_wire_tally_check_chunk(job->ledger.tally, &m, err));
     close_snapshot(peer, job, whole ? border : 0);
-    bt_handoff_receipt_next_states(&job->ledger);
+    bt_transfer_receipt_next_states(&job->ledger);
     job->border++;
     return BT_OK;
 }

@@ -23,8 +23,8 @@
 
 #include "handoff/dying.h"
 #include "route/cache_hint.h"
-#include "handoff/ledger.h"
 #include "handoff/offer.h"
+#include "transfer/receipt.h"
 #include "handoff/prefill.h"
 #include "route/router.h"
 #include "base/timeline.h"
@@ -85,7 +85,7 @@ struct bt_handoff_job {
     uint32_t  n_tries;
     uint32_t  stream;
     bt_wire_prefill asked;             /* as sent */
-    bt_ledger ledger;                  /* open while sent */
+    bt_transfer_receipt ledger;        /* open while sent */
     uint64_t  credit_left;             /* bytes that the worker may still send */
     uint64_t  credit_owed;             /* bytes imported and not yet returned as CREDIT */
     bool      alone;                   /* no other prompt was on the worker meanwhile */

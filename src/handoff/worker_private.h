@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "handoff/ledger.h"
+#include "transfer/receipt.h"
 #include "route/router.h"
 #include "base/timeline.h"
 #include "handoff/worker.h"

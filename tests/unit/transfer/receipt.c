@@ -1,4 +1,4 @@
-/* tests/unit/handoff/ledger.c - the server's account of rows. */
+/* tests/unit/transfer/receipt.c - the server's account of rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "handoff/ledger.h"
+#include "transfer/receipt.h"
 
 static bt_kv_layer layers[3] = {
     { .k_dim = 4, .v_dim = 4, .k_row_bytes = 8, .v_row_bytes = 8 },
@@ -34,12 +34,13 @@ static bt_wire_rows rows_of(uint32_t layer, uint32_t position, uint32_t n)
                            .v = { bytes, n * (uint32_t)layers[layer].v_row_bytes } };
 }
 
-static void put(bt_ledger *l, bt_wire_tally *theirs, uint32_t layer, uint32_t position, uint32_t n)
+static void put(bt_transfer_receipt *l, bt_wire_tally *theirs, uint32_t layer,
+                uint32_t position, uint32_t n)
 {
     const bt_wire_rows m = rows_of(layer, position, n);
     const bt_frame f = frame_of(20 + n, 1000 + layer * 100 + position);
-    assert_int_equal(bt_handoff_receipt_check(l, &m, NULL), BT_OK);
-    bt_handoff_receipt_enter(l, &m, &f);
+    assert_int_equal(bt_transfer_receipt_check(l, &m, NULL), BT_OK);
+    bt_transfer_receipt_enter(l, &m, &f);
     bt_wire_tally_put(theirs, BT_WIRE_ROWS, f.size, f.hash);
 }
 
@@ -58,12 +59,12 @@ static bt_wire_commit commit_of(const bt_wire_tally *t)
                              .n_bytes = bt_wire_tally_bytes(t), .digest = bt_wire_tally_value(t) };
 }
 
-typedef struct { bt_ledger l; bt_wire_tally *theirs; } pair;
+typedef struct { bt_transfer_receipt l; bt_wire_tally *theirs; } pair;
 
 static int open_pair(void **state)
 {
     static pair p;
-    assert_int_equal(bt_handoff_receipt_open(&p.l, &form, NULL, 1, &asked, NULL), BT_OK);
+    assert_int_equal(bt_transfer_receipt_open(&p.l, &form, NULL, 1, &asked, NULL), BT_OK);
     assert_int_equal(bt_wire_tally_open(1, &asked, &p.theirs, NULL), BT_OK);
     *state = &p;
     return 0;
@@ -72,7 +73,7 @@ static int open_pair(void **state)
 static int close_pair(void **state)
 {
     pair *p = *state;
-    bt_handoff_receipt_close(&p->l);
+    bt_transfer_receipt_close(&p->l);
     bt_wire_tally_close(p->theirs);
     return 0;
 }
@@ -83,13 +84,13 @@ static void whole_prompt_commits(void **state)
     put(&p->l, p->theirs, 0, 2, 4);
     put(&p->l, p->theirs, 2, 2, 4);
     const bt_wire_chunk c = chunk_of(p->theirs, 6);
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_OK);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_OK);
     assert_int_equal(p->l.complete, 6);
     put(&p->l, p->theirs, 0, 6, 4);
     put(&p->l, p->theirs, 2, 6, 1);
     put(&p->l, p->theirs, 2, 7, 3);
     const bt_wire_commit m = commit_of(p->theirs);
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_OK);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_OK);
     assert_int_equal(p->l.complete, 10);
 }
 
@@ -103,20 +104,20 @@ static void rows_out_of_place_are_refused(void **state)
     for (size_t i = 0; i < BT_LEN(bad); i++) {
         const bt_wire_rows m = { .layer = bad[i].layer, .position = bad[i].position, .n = bad[i].n,
                                  .k = { bytes, bad[i].n * 8 }, .v = { bytes, bad[i].n * 8 } };
-        assert_int_equal(bt_handoff_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
+        assert_int_equal(bt_transfer_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
     }
     bt_wire_rows m = rows_of(0, 2, 2);
     m.layer = 3;
-    assert_int_equal(bt_handoff_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
     m.layer = 1;
     m.k.size = m.v.size = 0;
-    assert_int_equal(bt_handoff_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
     m = rows_of(2, 2, 2);
     m.k.size++;
-    assert_int_equal(bt_handoff_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
     m = rows_of(2, 2, 2);
     m.v.size--;
-    assert_int_equal(bt_handoff_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_check(&p->l, &m, NULL), BT_E_PROTOCOL);
 }
 
 static void chunk_needs_all_layers_and_digest(void **state)
@@ -124,19 +125,19 @@ static void chunk_needs_all_layers_and_digest(void **state)
     pair *p = *state;
     put(&p->l, p->theirs, 0, 2, 4);
     bt_wire_chunk c = chunk_of(p->theirs, 6);
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL),
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL),
                      BT_E_PROTOCOL); /* layer 2 is missing */
     put(&p->l, p->theirs, 2, 2, 4);
     c = chunk_of(p->theirs, 6);
     c.digest.bytes[3] ^= 1;
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
     c = chunk_of(p->theirs, 6);
     c.n_frames++;
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
     c = chunk_of(p->theirs, 5);
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
     c = chunk_of(p->theirs, 11);
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
     assert_int_equal(p->l.complete, 2);
 }
 
@@ -145,23 +146,23 @@ static void commit_needs_every_field(void **state)
     pair *p = *state;
     put(&p->l, p->theirs, 0, 2, 8);
     bt_wire_commit m = commit_of(p->theirs);
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     put(&p->l, p->theirs, 2, 2, 8);
     m = commit_of(p->theirs);
     m.nonce++;
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     m = commit_of(p->theirs);
     m.epoch++;
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     m = commit_of(p->theirs);
     m.n_bytes--;
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     m = commit_of(p->theirs);
     m.digest.bytes[0] ^= 0x80;
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     assert_int_equal(p->l.complete, 2);
     m = commit_of(p->theirs);
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_OK);
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_OK);
 }
 
 static void rows_of_another_nonce_never_agree(void **state)
@@ -174,7 +175,7 @@ static void rows_of_another_nonce_never_agree(void **state)
     put(&p->l, theirs, 0, 2, 4);
     put(&p->l, theirs, 2, 2, 4);
     const bt_wire_chunk c = chunk_of(theirs, 6);
-    assert_int_equal(bt_handoff_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
+    assert_int_equal(bt_transfer_receipt_chunk(&p->l, &c, NULL), BT_E_PROTOCOL);
     bt_wire_tally_close(theirs);
 }
 
@@ -192,15 +193,15 @@ static void put_part(pair *p, uint32_t position, uint32_t offset, uint32_t n)
 {
     const bt_wire_state m = part_of(position, offset, n);
     const bt_frame f = frame_of(24 + n, 5000 + offset);
-    assert_int_equal(bt_handoff_receipt_check_state(&p->l, &m, position, NULL), BT_OK);
-    bt_handoff_receipt_enter_state(&p->l, &m, &f);
+    assert_int_equal(bt_transfer_receipt_check_state(&p->l, &m, position, NULL), BT_OK);
+    bt_transfer_receipt_enter_state(&p->l, &m, &f);
     bt_wire_tally_put(p->theirs, BT_WIRE_STATE, f.size, f.hash);
 }
 
 static int open_hybrid(void **state)
 {
     static pair p;
-    assert_int_equal(bt_handoff_receipt_open(&p.l, &form, state_bytes, 1, &asked, NULL), BT_OK);
+    assert_int_equal(bt_transfer_receipt_open(&p.l, &form, state_bytes, 1, &asked, NULL), BT_OK);
     assert_int_equal(bt_wire_tally_open(1, &asked, &p.theirs, NULL), BT_OK);
     *state = &p;
     return 0;
@@ -213,16 +214,16 @@ static void a_commit_needs_the_whole_state(void **state)
     put_part(p, 10, 0, 60);
     put(&p->l, p->theirs, 2, 2, 8);
     bt_wire_commit m = commit_of(p->theirs);
-    assert_false(bt_handoff_receipt_states_none(&p->l));
-    assert_false(bt_handoff_receipt_states_whole(&p->l));
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
+    assert_false(bt_transfer_receipt_states_none(&p->l));
+    assert_false(bt_transfer_receipt_states_whole(&p->l));
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_E_PROTOCOL);
     put_part(p, 10, 60, 40);
     m = commit_of(p->theirs);
-    assert_int_equal(bt_handoff_receipt_commit(&p->l, &m, NULL), BT_OK);
-    bt_handoff_receipt_next_states(&p->l);                       /* those of a border may follow */
-    assert_true(bt_handoff_receipt_states_none(&p->l));
+    assert_int_equal(bt_transfer_receipt_commit(&p->l, &m, NULL), BT_OK);
+    bt_transfer_receipt_next_states(&p->l);                       /* those of a border may follow */
+    assert_true(bt_transfer_receipt_states_none(&p->l));
     put_part(p, 5, 0, 100);
-    assert_true(bt_handoff_receipt_states_whole(&p->l));
+    assert_true(bt_transfer_receipt_states_whole(&p->l));
 }
 
 static void states_out_of_place_are_refused(void **state)
@@ -239,7 +240,7 @@ static void states_out_of_place_are_refused(void **state)
     bad[9].total = 101;
     bad[10].kind = 1;
     for (size_t i = 0; i < BT_LEN(bad); i++) {
-        assert_int_equal(bt_handoff_receipt_check_state(&p->l, &bad[i], 10, NULL), BT_E_PROTOCOL);
+        assert_int_equal(bt_transfer_receipt_check_state(&p->l, &bad[i], 10, NULL), BT_E_PROTOCOL);
     }
     put_part(p, 10, 60, 40);
 }
@@ -255,5 +256,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(states_out_of_place_are_refused, open_hybrid, close_pair),
         cmocka_unit_test_setup_teardown(rows_of_another_nonce_never_agree, open_pair, close_pair),
     };
-    return cmocka_run_group_tests_name("handoff/ledger", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("transfer/receipt", tests, NULL, NULL);
 }
