@@ -47,8 +47,8 @@ static void put(bt_timeline *t, const char *line)
     const bool full = t->n_bytes + size > BT_TIMELINE_BYTES_MAX;
     if (!t->ended && (full || fprintf(t->file, "%s%s", t->n_bytes > 0 ? ",\n" : "[\n", line) < 0)) {
         t->ended = true;
-        bt_log(BT_LOG_WARN, "trace ended bytes %llu reason \"%s\"", (unsigned long long)t->n_bytes,
-               full ? "the file is as large as it may be" : strerror(errno));
+        bt_log(BT_LOG_WARN, "timeline_ended", "bytes=%llu reason=%s",
+               (unsigned long long)t->n_bytes, full ? "the size limit" : strerror(errno));
     }
     t->n_bytes += t->ended ? 0 : size + 2;
     (void)pthread_mutex_unlock(&t->lock);
@@ -143,7 +143,7 @@ void bt_timeline_close(bt_timeline *t)
         (void)fputs("\n]\n", t->file);
     }
     if (fclose(t->file) != 0) {
-        bt_log(BT_LOG_WARN, "trace not written whole reason \"%s\"", strerror(errno));
+        bt_log(BT_LOG_WARN, "timeline_incomplete", "reason=%s", strerror(errno));
     }
     (void)pthread_mutex_destroy(&t->lock);
     bt_free(t);

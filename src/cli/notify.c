@@ -56,6 +56,6 @@ void bt_cli_notify(const char *format, ...)
     const size_t size = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     const int error = send_to(name, text, size);
     if (error != 0) {
-        bt_log(BT_LOG_DEBUG, "service manager not told reason \"%s\"", strerror(error));
+        bt_log(BT_LOG_DEBUG, "notify_failed", "reason=%s", strerror(error));
     }
 }

@@ -200,9 +200,9 @@ static void reread_workers(state *s)
     bt_error err = { 0 };
     if (bt_workers_file_read(&s->file, listed, &err) != BT_OK ||
         bt_handoff_client_set_workers(s->with.prefill, listed, &err) != BT_OK) {
-        bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
+        bt_log(BT_LOG_WARN, "workers_unchanged", "reason=%s", err.text);
     } else {
-        bt_log(BT_LOG_INFO, "workers read again from %s", s->file.path);
+        bt_log(BT_LOG_INFO, "workers_reloaded", "file=%s", s->file.path);
     }
 }
 
@@ -211,7 +211,7 @@ static void look_at_workers(state *s)
     bt_error err = { 0 };
     switch (bt_workers_file_look(&s->file, &err)) {
     case BT_WORKERS_FILE_GONE:
-        bt_log(BT_LOG_WARN, "workers unchanged reason \"%s\"", err.text);
+        bt_log(BT_LOG_WARN, "workers_unchanged", "reason=%s", err.text);
         break;
     case BT_WORKERS_FILE_CHANGED:
     case BT_WORKERS_FILE_BACK:
@@ -243,28 +243,29 @@ static void print_values(const state *s)
     const bt_engine_options *e = bt_engine_options_of(s->with.engine);
     const double kv = (double)bt_model_kv_token_bytes(bt_model_config_of(s->with.setup.model),
                                                       s->with.type_k, s->with.type_v) * e->n_ctx;
-    printf("model %s (%s), named %s\n", s->with.setup.path,
+    bt_log_print("model %s (%s), named %s", s->with.setup.path,
            bt_model_config_of(s->with.setup.model)->architecture, s->alias);
-    printf("context %u tokens (%s), KV %s/%s up to %.1f MiB\n", e->n_ctx, s->context_reason,
+    bt_log_print("context %u tokens (%s), KV %s/%s up to %.1f MiB", e->n_ctx, s->context_reason,
            o->common.type_k, o->common.type_v, kv / 1048576);
-    printf("parallel %u, queue %u, batch %u, chunk %u, keys %s, chat format %s\n", e->n_parallel,
+    bt_log_print("parallel %u, queue %u, batch %u, chunk %u, keys %s, chat format %s",
+                 e->n_parallel,
            o->queue_max, e->n_batch, e->n_prefill_chunk,
            o->api_keys || o->api_key_file ? "asked for" : "none",
            s->chat ? bt_text_chat_format_name(s->chat) : "none");
-    printf("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g\n",
+    bt_log_print("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g",
            o->n_predict, (double)o->common.sampling.temperature, o->common.sampling.top_k,
            (double)o->common.sampling.top_p, (double)o->common.sampling.min_p);
     if (s->worker) {
-        printf("prefills for other servers on %s\n", bt_handoff_worker_address(s->worker));
+        bt_log_print("prefills for other servers on %s", bt_handoff_worker_address(s->worker));
     }
     if (s->with.prefill) {
-        printf("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s\n",
+        bt_log_print("prefill on %s, from %s tokens on, policy %s, key %s, rows %s, handoff %s",
                o->common.workers ? o->common.workers : o->workers_file, o->common.min_tokens,
                o->common.policy,
                o->common.key_file ? "yes" : "none", o->common.wire_type, o->common.handoff);
     }
     if (!s->chat) {
-        printf("chat is refused: %s\n", s->chat_error.text);
+        bt_log_print("chat is refused: %s", s->chat_error.text);
     }
 }
 
@@ -318,12 +319,11 @@ static void *stop_server(void *context)
 static void stop(state *s)
 {
     pthread_t thread;
-    bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in work");
+    bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in flight");
     if (s->worker && bt_handoff_worker_drain(s->worker, 0) != BT_OK) {
-        bt_log(BT_LOG_INFO, "prompts of other servers are in work");
+        bt_log_event(BT_LOG_INFO, "remote_prompts_in_flight");
     }
-    printf("stopping: requests in work have %u s\n", s->o->grace_s);
-    (void)fflush(stdout);
+    bt_log_print("stopping: requests in flight have %u s", s->o->grace_s);
     if (pthread_create(&thread, NULL, stop_server, s) != 0) {
         bt_serve_stop(s->server, 0);
         return;
@@ -350,9 +350,9 @@ static void attend(state *s)
 static void stop_while_loading(state *s)
 {
     bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
-    printf("stopping: the model was still being loaded\n");
-    (void)fflush(stdout);
+    bt_log_print("stopping: the model was still being loaded");
     bt_serve_stop(s->server, 0);
+    (void)bt_log_flush(BT_LOG_EXIT_MS);
     _exit(0);
 }
 
@@ -361,9 +361,8 @@ static void say_ready(const state *s, double begun_ms)
 {
     print_values(s);
     bt_cli_notify("READY=1\nSTATUS=ready on http://%s", bt_serve_address(s->server));
-    printf("ready on http://%s after %.1f s\n", bt_serve_address(s->server),
+    bt_log_print("ready on http://%s after %.1f s", bt_serve_address(s->server),
            (bt_clock_ms() - begun_ms) / 1e3);
-    (void)fflush(stdout);
 }
 
 static int serve(state *s)
@@ -385,12 +384,13 @@ static int serve(state *s)
     if (bt_serve_start(&server, &s->server, &err) != BT_OK) {
         return bt_cli_say_error("%s", err.text);
     }
-    printf("listening on http://%s\n", bt_serve_address(s->server));
-    (void)fflush(stdout);
+    bt_log_print("listening on http://%s", bt_serve_address(s->server));
     if (!o->api_keys && !o->api_key_file &&
         !bt_serve_access_is_local(bt_serve_address(s->server))) {
-        bt_log(BT_LOG_WARN, "anyone who reaches %s may use this server: give --api-key or "
-               "--api-key-file, or --host 127.0.0.1", bt_serve_address(s->server));
+        bt_log(BT_LOG_WARN, "no_api_key", "address=%s effect=%s fix=%s",
+               bt_serve_address(s->server),
+               "anyone who reaches this address may use the server",
+               "--api-key, --api-key-file or --host 127.0.0.1");
     }
     bt_cli_notify("STATUS=loading the model");
     if (pthread_create(&loader, NULL, load, s) != 0) {
@@ -441,7 +441,10 @@ static int run(const void *given, int n_rest, char **rest)
     }
     const int idle = bt_answering_refuse_idle(o.common.workers || o.workers_file,
                                               o.prefill_listen != NULL);
-    return idle != 0 ? idle : serve(&s);
+    if (idle != 0) {
+        return idle;
+    }
+    return bt_log_start(&err) == BT_OK ? serve(&s) : bt_cli_say_error("%s", err.text);
 }
 
 static const options defaults = {

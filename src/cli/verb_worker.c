@@ -126,17 +126,16 @@ static void print_status(const bt_worker *w, const bt_engine *e)
     bt_engine_stats t;
     bt_handoff_worker_status_get(w, &s);
     bt_engine_stats_get(e, &t);
-    printf("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
+    bt_log_print("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
            "\"rejects\":%llu,\"prompts\":%llu,\"tokens\":%llu,\"bytes\":%llu,\"cancelled\":%llu,"
            "\"errors\":%llu,\"corrupt\":%llu,\"running\":%u,\"waiting\":%u,\"kv_pages_used\":%u,"
-           "\"kv_pages_cached\":%u,\"draining\":%s}\n",
+           "\"kv_pages_cached\":%u,\"draining\":%s}",
            s.n_peers, s.n_in_flight, (unsigned long long)s.tokens_in_flight,
            (unsigned long long)s.n_connects, (unsigned long long)s.n_rejects,
            (unsigned long long)s.n_prompts, (unsigned long long)s.n_tokens,
            (unsigned long long)s.n_bytes, (unsigned long long)s.n_cancelled,
            (unsigned long long)s.n_errors, (unsigned long long)s.n_corrupt, t.n_running,
            t.n_waiting, t.kv_pages_used, t.kv_pages_cached, s.draining ? "true" : "false");
-    (void)fflush(stdout);
 }
 
 static void serve(const options *o, bt_worker *w, const bt_engine *e)
@@ -149,7 +148,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
         }
     }
     bt_cli_notify("STOPPING=1\nSTATUS=finishing prompts in work");
-    bt_log(BT_LOG_INFO, "worker draining, another signal gives up prompts in work");
+    bt_log(BT_LOG_INFO, "draining", "hint=%s", "a second signal ends prompts in flight");
     const double until = bt_clock_ms() + o->drain_ms;
     bt_status s = BT_E_TIMEOUT;
     do {
@@ -159,7 +158,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
             print_status(w, e);
         }
     } while (s != BT_OK && news != BT_NEWS_STOP && bt_clock_ms() < until);
-    bt_log(BT_LOG_INFO, "worker ends, prompts in work %s", s == BT_OK ? "finished" : "given up");
+    bt_log(BT_LOG_INFO, "worker_stopped", "prompts=%s", s == BT_OK ? "finished" : "abandoned");
 }
 
 /* ---- loading ---- */
@@ -207,11 +206,10 @@ static void *load(void *context)
 static void say_ready(const state *s)
 {
     const bt_model_config *c = bt_model_config_of(s->setup.model);
-    printf("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s\n",
+    bt_log_print("baton worker: %s (%s), %u positions, %u prompts at once, chunk %u, K %s, V %s",
            c->name[0] ? c->name : "unnamed model", c->architecture, s->eo.n_ctx, s->o->n_prefill,
            s->eo.n_prefill_chunk, s->o->type_k, s->o->type_v);
-    printf("listening on %s\n", bt_handoff_worker_address(s->worker));
-    (void)fflush(stdout);
+    bt_log_print("listening on %s", bt_handoff_worker_address(s->worker));
     bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_handoff_worker_address(s->worker));
 }
 
@@ -230,7 +228,8 @@ static int work(state *s)
         /* Loading cannot be interrupted; nothing of it outlives the process. */
         pthread_detach(loader);
         bt_cli_notify("STOPPING=1\nSTATUS=stopped while loading the model");
-        bt_log(BT_LOG_INFO, "worker ends, the model was still being loaded");
+        bt_log(BT_LOG_INFO, "worker_stopped", "while=%s", "loading the model");
+        (void)bt_log_flush(BT_LOG_EXIT_MS);
         _exit(0);
     }
     pthread_join(loader, NULL);
@@ -254,6 +253,10 @@ static int run(const void *given, int n_rest, char **rest)
     if (!bt_setup_cache_type(o->type_k, "-ctk", &s.type_k) ||
         !bt_setup_cache_type(o->type_v, "-ctv", &s.type_v)) {
         return 2;
+    }
+    bt_error err;
+    if (bt_log_start(&err) != BT_OK) {
+        return bt_cli_say_error("%s", err.text);
     }
     return bt_news_open(true) ? work(&s) : 1;
 }

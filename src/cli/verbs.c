@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 
 enum { NAME_MAX_BYTES = 64, SETTINGS_MAX = 160, MESSAGE_BYTES_MAX = 2048 };
@@ -71,6 +72,7 @@ static void __attribute__((format(printf, 1, 0))) say(const char *format, va_lis
 int bt_cli_say_error(const char *format, ...)
 {
     va_list args;
+    (void)bt_log_flush(BT_LOG_EXIT_MS);          /* in order: what led to it comes first */
     va_start(args, format);
     say(format, args);
     fputc('\n', stderr);

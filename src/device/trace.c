@@ -112,7 +112,7 @@ static void put_totals(const trace_device *d)
             fprintf(d->file, "{\"total\":\"%s\",\"steps\":%" PRIu64 ",\"count\":%" PRIu64
                     ",\"ms\":%.3f}\n", name, d->n_steps, sum->count, ms);
         }
-        bt_log(BT_LOG_DEBUG, "trace op %s count %" PRIu64 " ms %.3f", name, sum->count, ms);
+        bt_log(BT_LOG_DEBUG, "op_time", "op=%s count=%" PRIu64 " ms=%.3f", name, sum->count, ms);
     }
 }
 
@@ -121,7 +121,7 @@ static void close_device(bt_device *base)
     trace_device *d = trace(base);
     put_totals(d);
     if (d->file && (ferror(d->file) | fclose(d->file)) != 0) {
-        bt_log(BT_LOG_WARN, "trace: the file of op times is not complete");
+        bt_log(BT_LOG_WARN, "trace_incomplete", "what=%s", "the file of op times");
     }
     bt_digester_destroy(d->digester);
     bt_device_close(d->wrapper.inner);

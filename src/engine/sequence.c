@@ -241,7 +241,7 @@ static void preempt(bt_engine *e, bt_request *r)
     if (r->ticket != 0) {
         bt_engine_external_cancel(e, r, BT_EXTERNAL_GONE);
     }
-    bt_log(BT_LOG_DEBUG, "engine request %llu back to the line n_done %u",
+    bt_log(BT_LOG_DEBUG, "request_preempted", "request=%llu n_done=%u",
            (unsigned long long)r->id, r->n_done);
     bt_engine_state_keep(e, r);
     give_memory(e, r);

@@ -86,8 +86,8 @@ void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     s->n_local = done > given ? done - given : 0;
     pthread_mutex_unlock(&r->lock);
     count(e, r, finish);
-    bt_log(BT_LOG_DEBUG, "engine request %llu end %s prompt %u cached %u external %u predicted %u "
-           "queue_ms %.1f prompt_ms %.1f predicted_ms %.1f", (unsigned long long)r->id,
+    bt_log(BT_LOG_DEBUG, "request_end", "request=%llu finish=%s prompt=%u cached=%u external=%u "
+           "predicted=%u queue_ms=%.1f prompt_ms=%.1f predicted_ms=%.1f", (unsigned long long)r->id,
            bt_engine_finish_name(finish), s->n_prompt, s->n_cached, r->n_external, s->n_predicted,
            s->queue_ms, s->prompt_ms, s->predicted_ms);
 }

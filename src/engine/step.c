@@ -116,7 +116,8 @@ static void sample(bt_engine *e, bt_request *r, const float *logits)
     }
     const bt_status status = bt_sample_pick(r->sampler, logits, &token, &err);
     if (status != BT_OK) {
-        bt_log(BT_LOG_WARN, "engine request %llu failed: %s", (unsigned long long)r->id, err.text);
+        bt_log(BT_LOG_WARN, "request_failed", "request=%llu reason=%s", (unsigned long long)r->id,
+               err.text);
         if (status == BT_E_DEVICE) {
             bt_engine_cache_forget(e, r);
         }
@@ -167,7 +168,7 @@ static void fail_all(bt_engine *e, bt_status status, const char *why)
 {
     char message[BT_ERROR_TEXT_MAX];
     snprintf(message, sizeof message, "the device failed: %.280s", why);
-    bt_log(BT_LOG_WARN, "engine step failed rows %u: %s", e->plan.n_rows, why);
+    bt_log(BT_LOG_WARN, "step_failed", "rows=%u reason=%s", e->plan.n_rows, why);
     for (uint32_t i = 0; i < e->plan.n_parts; i++) {
         bt_engine_sequence_end(e, e->plan.parts[i].request, BT_FINISH_ERROR,
                                status == BT_OK ? BT_E_DEVICE : status, message);

@@ -27,10 +27,11 @@ void bt_handoff_guest_warn(bt_handoff_guest *g, const char *what, const char *re
     w->warned_ms = say ? now : w->warned_ms;
     (void)pthread_mutex_unlock(&w->lock);
     if (say && n_unsaid > 0) {
-        bt_log(BT_LOG_WARN, "peer %s %s reason \"%s\" others %llu", g->name, what, reason,
-               (unsigned long long)n_unsaid);
+        bt_log(BT_LOG_WARN, "client_refused", "client=%s what=%s reason=%s suppressed=%llu",
+               g->name, what, reason, (unsigned long long)n_unsaid);
     } else {
-        bt_log(say ? BT_LOG_WARN : BT_LOG_DEBUG, "peer %s %s reason \"%s\"", g->name, what, reason);
+        bt_log(say ? BT_LOG_WARN : BT_LOG_DEBUG, "client_refused", "client=%s what=%s reason=%s",
+               g->name, what, reason);
     }
 }
 
@@ -106,7 +107,8 @@ static bool greet(bt_handoff_guest *g)
             if (link.bytes_received > 0 || s == BT_E_TIMEOUT) {
                 bt_handoff_guest_warn(g, "gone before HELLO", err.text);
             } else {
-                bt_log(BT_LOG_DEBUG, "peer %s gone before HELLO reason \"%s\"", g->name, err.text);
+                bt_log(BT_LOG_DEBUG, "client_gone", "client=%s before=hello reason=%s", g->name,
+                       err.text);
             }
         }
         return false;
@@ -132,7 +134,7 @@ static bool greet(bt_handoff_guest *g)
     }
     atomic_store(&g->greeted, true);
     atomic_fetch_add(&w->n_connects, 1);
-    bt_log(BT_LOG_INFO, "peer %s connected program \"%s\"", g->name, program);
+    bt_log(BT_LOG_INFO, "client_connected", "client=%s program=%s", g->name, program);
     return true;
 }
 
@@ -356,7 +358,7 @@ void bt_handoff_guest_drain(bt_handoff_guest *g)
     bt_error err;
     if (bt_wire_drain_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_DRAIN, 0, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s drain not sent reason \"%s\"", g->name, err.text);
+        bt_log(BT_LOG_DEBUG, "drain_not_sent", "client=%s reason=%s", g->name, err.text);
     }
 }
 
@@ -382,7 +384,7 @@ static void leave(bt_handoff_guest *g, const bt_error *why)
         (void)pthread_join(g->sender, NULL);
     }
     if (!atomic_load(&g->worker->stopping)) {
-        bt_log(BT_LOG_INFO, "peer %s gone reason \"%s\"", g->name, why->text);
+        bt_log(BT_LOG_INFO, "client_gone", "client=%s reason=%s", g->name, why->text);
     }
 }
 

@@ -131,8 +131,8 @@ static void tell_fallback(bt_handoff_peer *peer, bt_handoff_job *job, const bt_e
     bt_say(job->report.reason, sizeof job->report.reason,
            "%s%sworker %s gave %u of %u tokens, then: %.280s", job->lost, job->lost[0] ? "; " : "",
            peer->address, done, n, why->text);
-    bt_log(BT_LOG_WARN, "prefill %s worker %s tokens %u done %u status %s reason \"%s\"",
-           job->policy_fail ? "failed" : "fallback", peer->address, n, done,
+    bt_log(BT_LOG_WARN, job->policy_fail ? "prefill_failed" : "prefill_fallback",
+           "worker=%s tokens=%u done=%u status=%s reason=%s", peer->address, n, done,
            bt_status_name(why->status), why->text);
 }
 
@@ -177,7 +177,7 @@ void bt_handoff_job_fail(bt_handoff_peer *peer, bt_handoff_job *job, const bt_er
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
     if (next) {
-        bt_log(BT_LOG_WARN, "prefill retry from %s to %s done %u of %u status %s reason \"%s\"",
+        bt_log(BT_LOG_WARN, "prefill_retry", "from=%s to=%s done=%u/%u status=%s reason=%s",
                peer->address, next_address, complete, end, bt_status_name(why->status), why->text);
         return;
     }

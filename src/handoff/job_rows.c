@@ -200,13 +200,13 @@ void bt_handoff_job_commit(bt_handoff_peer *peer, bt_handoff_job *job, const bt_
     bt_handoff_decided(p, job->ticket, BT_PREFILL_OUTCOME_REMOTE, job->report.total_ms);
     bt_handoff_jobs_send(peer);
     (void)pthread_mutex_unlock(&p->lock);
-    bt_log(BT_LOG_DEBUG, "prefill committed worker %s tokens %u bytes %llu compute_ms %.1f "
-           "transfer_ms %.1f exposed_ms %.2f", peer->address, job->report.n_remote,
+    bt_log(BT_LOG_DEBUG, "prefill_committed", "worker=%s tokens=%u bytes=%llu compute_ms=%.1f "
+           "transfer_ms=%.1f exposed_ms=%.2f", peer->address, job->report.n_remote,
            (unsigned long long)job->report.bytes, job->report.compute_ms, job->report.transfer_ms,
            job->report.exposed_ms);
     bt_handoff_request_end(job->request, job->ticket, &job->report);
     if (bt_engine_external_commit(p->engine, job->ticket, &err) == BT_E_PROTOCOL) {
-        bt_log(BT_LOG_WARN, "prefill commit refused worker %s reason \"%s\"", peer->address,
+        bt_log(BT_LOG_WARN, "commit_refused", "worker=%s reason=%s", peer->address,
                err.text);
         job->report.fallback = !job->policy_fail;
         bt_say(job->report.reason, sizeof job->report.reason, "worker %s: %s", peer->address,

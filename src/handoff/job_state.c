@@ -89,8 +89,8 @@ bool bt_handoff_keeper_take(bt_handoff_peer *peer, bt_handoff_job *job)
         while (oldest->next) {
             oldest = oldest->next;
         }
-        bt_log(BT_LOG_DEBUG, "prefill snapshots of worker %s given up stream %u have %u of %u "
-               "reason \"more than %d prompts wait for snapshots\"", peer->address, oldest->stream,
+        bt_log(BT_LOG_DEBUG, "checkpoints_abandoned", "worker=%s stream=%u done=%u/%u "
+               "pending_max=%d", peer->address, oldest->stream,
                oldest->border, oldest->n_borders, (int)BT_HANDOFF_KEEPERS_MAX);
         cancel_keeper(peer, oldest, BT_E_FULL);
     }
@@ -167,7 +167,7 @@ bool bt_handoff_keeper_frame(bt_handoff_peer *peer, const bt_frame *frame)
         (void)pthread_mutex_lock(&peer->owner->lock);
         peer->status.n_corrupt++;
         (void)pthread_mutex_unlock(&peer->owner->lock);
-        bt_log(BT_LOG_WARN, "prefill snapshot of worker %s dropped status %s reason \"%s\"",
+        bt_log(BT_LOG_WARN, "checkpoint_dropped", "worker=%s status=%s reason=%s",
                peer->address, bt_status_name(s), err.text);
         cancel_keeper(peer, job, s);
     } else if (job->border == job->n_borders) {

@@ -53,10 +53,10 @@ static void set_state(bt_handoff_peer *peer, bt_prefill_state state, const char 
     }
     (void)pthread_mutex_unlock(&p->lock);
     if (news && ready) {
-        bt_log(BT_LOG_INFO, "worker %s ready version \"%s\" isa %s slots %u", peer->address,
+        bt_log(BT_LOG_INFO, "worker_ready", "worker=%s version=%s isa=%s slots=%u", peer->address,
                st->version, st->numerics[0] ? st->numerics : "unknown", st->n_slots);
     } else if (news) {
-        bt_log(BT_LOG_WARN, "worker %s %s reason \"%s\"", peer->address,
+        bt_log(BT_LOG_WARN, "worker_state", "worker=%s state=%s reason=%s", peer->address,
                bt_handoff_client_state_name(state), reason);
     }
 }
@@ -174,8 +174,8 @@ static void compare_numerics(const bt_handoff_peer *peer)
 {
     const char *ours = peer->owner->numerics, *theirs = peer->status.numerics;
     if (ours[0] && theirs[0] && strcmp(ours, theirs) != 0) {
-        bt_log(BT_LOG_WARN, "worker %s computes with %s, this server with %s: remote and local "
-               "prefill agree closely, but not bit for bit", peer->address, theirs, ours);
+        bt_log(BT_LOG_WARN, "isa_differs", "worker=%s isa=%s here=%s effect=%s", peer->address,
+               theirs, ours, "remote and local prefill agree closely, but not bit for bit");
     }
 }
 

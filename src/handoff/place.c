@@ -272,8 +272,8 @@ static bool start(bt_prefill *p, const bt_prefill_job *job, bt_prefill_report *r
     }
     (void)pthread_mutex_unlock(&p->lock);
     if (report->fallback || (taken && !given)) {
-        bt_log(BT_LOG_WARN, "prefill %s tokens %u reason \"%s\"",
-               report->fallback ? "fallback" : "failed", n, report->reason);
+        bt_log(BT_LOG_WARN, report->fallback ? "prefill_fallback" : "prefill_failed",
+               "tokens=%u reason=%s", n, report->reason);
     }
     return taken;
 }

@@ -37,7 +37,7 @@ static void send_cancelled(bt_handoff_guest *g, uint32_t stream, uint32_t positi
     bt_error err;
     if (bt_wire_cancelled_encode(&m, body, sizeof body, &size, &err) != BT_OK ||
         bt_link_send(g->link, BT_WIRE_CANCELLED, stream, body, size, &err) != BT_OK) {
-        bt_log(BT_LOG_DEBUG, "peer %s cancelled not sent reason \"%s\"", g->name, err.text);
+        bt_log(BT_LOG_DEBUG, "cancel_not_sent", "client=%s reason=%s", g->name, err.text);
     }
 }
 
@@ -145,7 +145,7 @@ static void bury(bt_handoff_push *u)
                      "\"tokens\":%u,"
                      "\"cached\":%u,\"committed\":%d",
                      u->asked.position_end, u->n_cached, u->committed && !u->cancelled);
-    bt_log(BT_LOG_DEBUG, "prompt %s peer %s stream %u tokens %u cached %u ms %.1f",
+    bt_log(BT_LOG_DEBUG, "prompt_end", "outcome=%s client=%s stream=%u tokens=%u cached=%u ms=%.1f",
            u->cancelled ? "cancelled" : u->failure.status != BT_OK ? "failed" : "pushed", g->name,
            u->stream, u->asked.position_end, u->n_cached, bt_clock_ms() - u->submit_ms);
     bt_handoff_push_destroy(u);

@@ -202,7 +202,7 @@ static bt_status check_visit(const bt_frame *frame, bt_wire_misfit *ret_misfit, 
     if (!bt_wire_identity_fits(&theirs, &ours, ret_misfit)) {
         return BT_E_REFUSED;
     }
-    bt_log(BT_LOG_DEBUG, "visitor program \"%s\"",
+    bt_log(BT_LOG_DEBUG, "probe_connected", "program=%s",
            bt_wire_text_copy(m.program, program, sizeof program));
     return BT_OK;
 }
@@ -232,5 +232,5 @@ void bt_handoff_visitor_serve(bt_handoff_guest *g, const bt_frame *frame)
         s = s == BT_OK ? serve(&v, &err) : s;
         atomic_fetch_sub(&g->worker->n_visitors, 1);
     }
-    bt_log(BT_LOG_DEBUG, "visitor %s gone reason \"%s\"", g->name, err.text);
+    bt_log(BT_LOG_DEBUG, "probe_gone", "client=%s reason=%s", g->name, err.text);
 }

@@ -45,7 +45,8 @@ static void admit(bt_worker *w, bt_link *link)
     (void)pthread_mutex_init(&g->lock, NULL);
     bt_link_cond_init(&g->wake);
     if (!bt_link_thread_start(&g->reader, bt_handoff_guest_main, g)) {
-        bt_log(BT_LOG_WARN, "peer %s refused reason \"the system gives no thread\"", g->name);
+        bt_log(BT_LOG_WARN, "client_refused", "client=%s reason=%s", g->name,
+               "cannot create a thread");
         guest_destroy(g);
         return;
     }
@@ -147,7 +148,7 @@ static void *listen_main(void *context)
         } else if (s == BT_OK) {
             admit(w, link);
         } else if (s != BT_E_AGAIN && s != BT_E_CLOSED) {
-            bt_log(BT_LOG_WARN, "connection not accepted reason \"%s\"", err.text);
+            bt_log(BT_LOG_WARN, "accept_failed", "reason=%s", err.text);
             bt_clock_sleep_ms(BT_HANDOFF_LISTEN_MS);
         }
     }

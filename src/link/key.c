@@ -48,8 +48,8 @@ static bt_status read_file(const char *path, secret *s, bt_error *err)
                        BT_LINK_KEY_FILE_BYTES_MAX);
     }
     if (known && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        bt_log(BT_LOG_WARN, "key file '%s' can be used by others on this machine: chmod 600 mends "
-               "that", path);
+        bt_log(BT_LOG_WARN, "key_file_exposed", "file=%s effect=%s fix=%s", path,
+               "other users of this machine can use it", "chmod 600");
     }
     return BT_OK;
 }

@@ -36,9 +36,9 @@ static void log_answer(const completion *c)
          i++) {
         const bt_choice *choice = bt_serve_run_choice(c->run, i);
         const bt_request_stats *s = &choice->stats;
-        bt_log(BT_LOG_DEBUG,
-               "answer %s index %u cache_n %u prompt_n %u predicted_n %u queue_ms %.1f "
-               "prompt_ms %.1f predicted_ms %.1f place %s bytes %" PRIu64 " finish %s",
+        bt_log(BT_LOG_DEBUG, "answer",
+               "id=%s index=%u cache_n=%u prompt_n=%u predicted_n=%u queue_ms=%.1f "
+               "prompt_ms=%.1f predicted_ms=%.1f place=%s bytes=%" PRIu64 " finish=%s",
                c->head.id, i, s->n_cached, s->n_prompt - s->n_cached, s->n_predicted, s->queue_ms,
                s->prompt_ms, s->predicted_ms, bt_handoff_place_name(choice->prefill.place),
                choice->prefill.bytes, bt_engine_finish_name(choice->finish));

@@ -42,7 +42,7 @@ static void end(bt_connections *all, bt_connection *c, const char *why)
     uncount(all, c);
     c->ended = true;
     shutdown(c->fd, SHUT_RDWR);
-    bt_log(BT_LOG_DEBUG, "event=connection_closed fd=%d reason=%s", c->fd, why);
+    bt_log(BT_LOG_DEBUG, "connection_closed", "fd=%d reason=%s", c->fd, why);
 }
 
 /* With the lock held. Returns when to look again. */
@@ -172,7 +172,7 @@ bool bt_serve_connections_claim(bt_connections *all, bt_connection *c)
     pthread_mutex_unlock(&all->lock);
     /* There may be very many: a line for each power of two. */
     if (!placed && (n & (n - 1)) == 0) {
-        bt_log(BT_LOG_WARN, "event=connections_full max=%u refused=%" PRIu64, all->n_max, n);
+        bt_log(BT_LOG_WARN, "connections_full", "max=%u refused=%" PRIu64, all->n_max, n);
     }
     return placed;
 }

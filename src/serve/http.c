@@ -132,8 +132,8 @@ void bt_serve_http_completed(void *cls, struct MHD_Connection *connection, void 
         return;
     }
     bt_serve_metrics_http(&s->metrics, x->code);
-    bt_log(BT_LOG_DEBUG, "http %s %.100s code %d ms %.1f answer %s", x->method, x->path, x->code,
-           bt_clock_ms() - x->begun_ms, whole ? "whole" : "cut");
+    bt_log(BT_LOG_DEBUG, "http_request", "method=%s path=%.100s code=%d ms=%.1f answer=%s",
+           x->method, x->path, x->code, bt_clock_ms() - x->begun_ms, whole ? "whole" : "cut");
     if (x->working) {
         atomic_fetch_sub(&s->n_in_work, 1);
     }

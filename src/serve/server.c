@@ -161,7 +161,7 @@ static void log_line(void *context, const char *format, va_list args)
     /* So it calls every answer that we cut, mostly because its client has left; the request's own
      * line says that as "answer cut". */
     if (!strstr(line, "Application reported internal error")) {
-        bt_log(BT_LOG_DEBUG, "http library says \"%s\"", line);
+        bt_log(BT_LOG_DEBUG, "http_library", "message=%s", line);
     }
 }
 

@@ -210,7 +210,8 @@ static bt_status load_bytes(bt_bpe *b, extras *x, bt_error *err)
         n_missing += b->byte_token[byte] == NONE;
     }
     if (n_missing > 0) {
-        bt_log(BT_LOG_DEBUG, "text: %u bytes have no token and are dropped from texts", n_missing);
+        bt_log(BT_LOG_DEBUG, "bytes_without_token", "n=%u effect=%s", n_missing,
+               "these bytes are dropped from texts");
     }
     return BT_OK;
 }

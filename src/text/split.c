@@ -192,7 +192,7 @@ static bt_status compile(bt_splitter *s, const bt_split_list *list, const char *
     /* Without its compiler PCRE2 interprets: the same matches, slower. */
     const int jit = pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);
     if (jit != 0) {
-        bt_log(BT_LOG_DEBUG, "text: pre-tokenizer is interpreted, pcre2_jit_compile gave %d", jit);
+        bt_log(BT_LOG_DEBUG, "pretokenizer_interpreted", "pcre2_jit_compile=%d", jit);
     }
     s->codes[s->n_codes++] = made;
     return BT_OK;

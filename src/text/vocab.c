@@ -177,7 +177,7 @@ static bt_status index_texts(bt_vocab *v, bt_error *err)
         v->slots[slot] = id;
     }
     if (n_same > 0) {
-        bt_log(BT_LOG_WARN, "text: %u tokens have the text of an earlier one", n_same);
+        bt_log(BT_LOG_WARN, "duplicate_tokens", "n=%u", n_same);
     }
     return BT_OK;
 }
@@ -278,8 +278,8 @@ static bt_status load_model(const bt_gguf *file, bt_vocab *v, bt_error *err)
     if (bt_gguf_find(file, "tokenizer.ggml.pre")) {
         BT_TRY(bt_gguf_get_string(file, "tokenizer.ggml.pre", &pre, err));
     } else {
-        bt_log(BT_LOG_WARN, "text: tokenizer.ggml.pre is missing; 'default' is used, which may cut "
-               "words in other places than the model was trained with");
+        bt_log(BT_LOG_WARN, "pretokenizer_unknown", "key=tokenizer.ggml.pre used=default effect=%s",
+               "words may be split in other places than in training");
     }
     v->pre = bt_text_split_name_find(pre.data, pre.size);
     if (!v->pre) {

@@ -68,7 +68,7 @@ static bt_status read_id(const bt_gguf *file, const char *key, const bt_vocab *v
         BT_TRY(bt_gguf_get_u32(file, key, &value, err));
     }
     if (value >= v->count) {
-        bt_log(BT_LOG_WARN, "text: %s is %" PRId64 ", but there are %u tokens; ignored", key,
+        bt_log(BT_LOG_WARN, "special_token_ignored", "key=%s id=%" PRId64 " n_vocab=%u", key,
                negative ? INT64_C(-1) : (int64_t)value, v->count);
         return BT_OK;
     }
@@ -202,8 +202,8 @@ static bt_status load_suppressed(const bt_gguf *file, bt_vocab *v, bt_error *err
         }
     }
     if (v->n_suppressed < pair->count) {
-        bt_log(BT_LOG_WARN, "text: %" PRIu64 " entries of %s name no token of %u; ignored",
-               pair->count - v->n_suppressed, key, v->count);
+        bt_log(BT_LOG_WARN, "suppressed_tokens_ignored", "key=%s n=%" PRIu64 " n_vocab=%u", key,
+               pair->count - v->n_suppressed, v->count);
     }
     return BT_OK;
 }

@@ -266,8 +266,8 @@ def stale_pages(b, rounds=4):
 def counters(server):
     p = server.prefill()
     return (p["n_fallbacks"], p["n_failed"], server.metric("baton_prefill_fallbacks_total"),
-            len(re.findall(r"prefill fallback ", server.text())),
-            len(re.findall(r"prefill failed ", server.text())))
+            len(re.findall(r"event=prefill_fallback ", server.text())),
+            len(re.findall(r"event=prefill_failed ", server.text())))
 
 
 def expect_policy(b, server, policy, tokens, asked=None, before=None):

@@ -146,7 +146,7 @@ def flood(b):
         a.done()
     net.end_all(late)
     b.flat("flood")
-    lines = b.worker.text().count(" warn ")
+    lines = b.worker.text().count("level=warn")
     net.check(lines < 10 * (seconds + 20), f"{lines} lines of warning for {count[0]} connections")
     return f"{count[0]} connections in {seconds} s, a server ready after {waited:.1f} s"
 
@@ -282,7 +282,7 @@ def keys(b):
 
 def cached(worker, n):
     """Of each prompt of n rows that the worker has sent: how many it did not have to compute."""
-    lines = re.findall(r"prompt pushed .* tokens (\d+) cached (\d+) ", worker.text())
+    lines = re.findall(r"outcome=pushed .* tokens=(\d+) cached=(\d+) ", worker.text())
     return [int(c) for t, c in lines if int(t) == n]
 
 
@@ -322,7 +322,8 @@ def api_keys(b, worker, path):
     there = len(cached(worker, 279))
     for i, (key, where) in enumerate([("alpha", "remote"), ("beta", "remote"), ("alpha", "local"),
                                       ("beta", "local")]):
-        net.wait_for("the worker", lambda: f"worker {worker.address} ready" in server.text())
+        ready = f"event=worker_ready worker={worker.address}"
+        net.wait_for("the worker", lambda: ready in server.text())
         body = {"prompt": net.prompt(280, 6), "n_predict": 1, "temperature": 0,
                 "prefill": {"where": where}}
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
@@ -350,7 +351,7 @@ def main():
     b = Bench(o)
     told = net.run_cases(o, CASES, b)
     net.end_all(b.server, b.worker)
-    return f"{told}, {b.worker.text().count(' warn ')} lines of warning"
+    return f"{told}, {b.worker.text().count('level=warn')} lines of warning"
 
 
 if __name__ == "__main__":
