@@ -33,6 +33,11 @@ int64_t bt_clock_unix_seconds(void)
     return (int64_t)time(NULL);
 }
 
+uint64_t bt_clock_after_ms(uint32_t ms)
+{
+    return bt_clock_ns() + (uint64_t)ms * 1000000u;
+}
+
 void bt_clock_sleep_ms(uint32_t ms)
 {
     bt_clock_sleep_ns((uint64_t)ms * 1000000u);

@@ -87,7 +87,7 @@ static bool greet(bt_handoff_guest *g)
     bt_error err;
     bt_wire_hello hello;
     bt_wire_misfit misfit;
-    bt_status s = bt_link_receive(g->link, BT_LINK_WAIT_FOREVER, &frame, &err);
+    bt_status s = bt_link_receive(g->link, UINT64_MAX, &frame, &err);
     if (s == BT_OK && frame.type == BT_WIRE_VISIT) {
         bt_handoff_visitor_serve(g, &frame);
         return false;
@@ -397,7 +397,7 @@ void *bt_handoff_guest_main(void *context)
         g->sender_runs = bt_link_thread_start(&g->sender, bt_handoff_sender_main, g);
         bt_status s = g->sender_runs ? BT_OK : BT_E_NOMEM;
         while (s == BT_OK) {
-            s = bt_link_receive(g->link, BT_LINK_WAIT_FOREVER, &frame, &err);
+            s = bt_link_receive(g->link, UINT64_MAX, &frame, &err);
             if (s == BT_OK) {
                 s = take_frame(g, &frame, &err);
             }

@@ -147,7 +147,7 @@ static bt_status wait_welcome(bt_handoff_peer *peer, bt_link *link, bt_error *er
     bt_frame frame;
     bt_status s = BT_E_AGAIN;
     while (s == BT_E_AGAIN && bt_clock_ms() < until && !stopping(peer)) {
-        s = bt_link_receive(link, BT_HANDOFF_IDLE_MS, &frame, err);
+        s = bt_link_receive(link, bt_clock_after_ms(BT_HANDOFF_IDLE_MS), &frame, err);
     }
     if (s == BT_E_AGAIN) {
         return bt_fail(err, BT_E_TIMEOUT, "connected, but no WELCOME after %d ms",
@@ -292,8 +292,8 @@ static void serve(bt_handoff_peer *peer, bt_link *link, bt_error *err)
             (void)bt_fail(err, BT_E_CLOSED, "taken off the list of workers");
             return;
         }
-        bt_status s = bt_link_receive(link, busy ? BT_HANDOFF_TICK_MS : BT_HANDOFF_IDLE_MS, &frame,
-                                      err);
+        const uint32_t ms = busy ? BT_HANDOFF_TICK_MS : BT_HANDOFF_IDLE_MS;
+        bt_status s = bt_link_receive(link, bt_clock_after_ms(ms), &frame, err);
         if (s == BT_OK) {
             s = take_frame(peer, &frame, err);
         }

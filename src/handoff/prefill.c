@@ -65,8 +65,8 @@ static bt_status copy_options(bt_prefill *p, const bt_prefill_options *o, bt_err
         return bt_fail(err, BT_E_NOMEM, "no memory for the list of workers");
     }
     p->options.link.key_file = p->key_file;
-    p->options.link.stop = &p->stopping;
-    return BT_OK;
+    p->options.link.cancel = &p->stop_waker;
+    return bt_waker_open(&p->stop_waker, err);
 }
 
 /* The clerk first, who is needed where a later thread cannot be had. */
@@ -107,6 +107,7 @@ bt_status bt_handoff_client_open(const bt_prefill_options *o, bt_engine *engine,
     }
     (void)pthread_mutex_init(&p->lock, NULL);
     bt_link_cond_init(&p->wake);
+    p->stop_waker = (bt_waker){-1, -1};
     p->engine = engine;
     p->last_remote = true;
 
@@ -141,6 +142,9 @@ void bt_handoff_client_stop(bt_prefill *p)
     }
     (void)pthread_mutex_lock(&p->lock);
     p->stopping = true;
+    if (p->options.link.cancel) {
+        bt_waker_wake(&p->stop_waker);
+    }
     for (uint32_t i = 0; p->peers && i < BT_WORKERS_MAX; i++) {
         if (p->peers[i].link) {
             bt_link_close(p->peers[i].link, "the server is shutting down");
@@ -171,6 +175,7 @@ void bt_handoff_client_close(bt_prefill *p)
     for (uint32_t i = 0; p->peers && i < BT_WORKERS_MAX; i++) {
         bt_kv_codec_scratch_close(&p->peers[i].room);
     }
+    bt_waker_close(&p->stop_waker);
     bt_timeline_close(p->trace);
     bt_free(p->state_bytes);
     bt_free(p->peers);

@@ -149,8 +149,8 @@ struct bt_prefill {
     bt_timeline          *trace;          /* NULL: none */
     uint64_t          *state_bytes;    /* [n_layers] NULL: no layer keeps a state */
 
-    atomic_bool        stopping;       /* set under the lock; also ends connecting */
-
+    atomic_bool        stopping;       /* set under the lock */
+    bt_waker           stop_waker;     /* woken then: ends connecting */
     pthread_mutex_t lock;              /* guards all below and the peers */
     pthread_cond_t  wake;              /* stop (ends back-off), work for the clerk */
     bool            last_remote;

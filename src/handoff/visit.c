@@ -71,7 +71,7 @@ static bt_status wait_facts(bt_visit *v, bt_error *err)
 {
     bt_frame frame;
 
-    const bt_status s = bt_link_receive(v->link, ANSWER_MS, &frame, err);
+    const bt_status s = bt_link_receive(v->link, bt_clock_after_ms(ANSWER_MS), &frame, err);
     if (s == BT_E_AGAIN) {
         return bt_fail(err, BT_E_TIMEOUT, "connected, but no answer within %d ms: the worker is of "
                        "a version before 1.1 of the protocol, or it hangs", ANSWER_MS);
@@ -174,7 +174,7 @@ static bt_status probe_once(bt_visit *v, uint32_t n_bytes, double *ret_ms, uint3
     BT_TRY(bt_link_send(v->link, BT_WIRE_PROBE, stream, body, size, err));
     do {
         bt_frame frame;
-        const bt_status s = bt_link_receive(v->link, ANSWER_MS, &frame, err);
+        const bt_status s = bt_link_receive(v->link, bt_clock_after_ms(ANSWER_MS), &frame, err);
         if (s == BT_E_AGAIN) {
             return bt_fail(err, BT_E_TIMEOUT, "%" PRIu32 " of %" PRIu32 " bytes came, then none "
                            "for %d ms", offset, n_bytes, ANSWER_MS);
@@ -203,7 +203,7 @@ bt_status bt_doctor_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms, b
 bt_status bt_doctor_visit_rest(bt_visit *v, uint32_t ms, bt_error *err)
 {
     bt_frame frame;
-    const bt_status s = bt_link_receive(v->link, ms, &frame, err);
+    const bt_status s = bt_link_receive(v->link, bt_clock_after_ms(ms), &frame, err);
     if (s == BT_E_AGAIN) {
         return BT_OK;
     }

@@ -173,9 +173,8 @@ static bt_status serve(visit *v, bt_error *err)
     for (;;) {
         bt_frame frame;
         BT_TRY(send_samples(v, err));
-        const bt_status s = bt_link_receive(v->guest->link, v->stream != 0 ? SEND_AGAIN_MS
-                                                                           : BT_HANDOFF_LISTEN_MS,
-                                            &frame, err);
+        const uint32_t ms = v->stream != 0 ? SEND_AGAIN_MS : BT_HANDOFF_LISTEN_MS;
+        const bt_status s = bt_link_receive(v->guest->link, bt_clock_after_ms(ms), &frame, err);
         if (s == BT_OK) {
             BT_TRY(take_probe(v, &frame, err));
         } else if (s != BT_E_AGAIN) {

@@ -137,7 +137,8 @@ static void *listen_main(void *context)
     while (!atomic_load(&w->stopping)) {
         bt_link *link = NULL;
         bt_error err;
-        const bt_status s = bt_link_listener_accept(w->listener, BT_HANDOFF_LISTEN_MS, &link, &err);
+        const uint64_t until_ns = bt_clock_after_ms(BT_HANDOFF_LISTEN_MS);
+        const bt_status s = bt_link_listener_accept(w->listener, until_ns, &link, &err);
         const uint32_t n_strangers = clear_away(w, false);
         bt_link_stats stats;
         if (s == BT_OK) {

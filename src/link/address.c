@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "link/lookup.h"
 #include "link/reach.h"
-#include "link/sync.h"
 
 enum { CONNECT_TIMEOUT_MS = 3000 };
 
@@ -130,11 +129,35 @@ static void set_buffers(int fd, uint32_t bytes)
     }
 }
 
-bool bt_link_socket_wait(int fd, short events, uint32_t timeout_ms)
+bool bt_link_socket_wait(int fd, short events, const bt_waker *waker, uint64_t deadline_ns)
 {
-    struct pollfd p = {.fd = fd, .events = events};
-    const int timeout = timeout_ms > INT32_MAX ? -1 : (int)timeout_ms;
-    return poll(&p, 1, timeout) > 0;
+    struct pollfd p[2] = {{.fd = fd, .events = events}, {.fd = -1, .events = POLLIN}};
+    int timeout = -1;
+
+    if (waker != NULL) {
+        p[1].fd = bt_waker_fd(waker);
+    }
+    if (deadline_ns != UINT64_MAX) {
+        const uint64_t now = bt_clock_ns();
+        const uint64_t ns = deadline_ns > now ? deadline_ns - now : 0;
+        const uint64_t ms = (ns + BT_NS_PER_MS - 1) / BT_NS_PER_MS;
+        timeout = ms < INT32_MAX ? (int)ms : INT32_MAX;
+    }
+    return poll(p, 2, timeout) > 0 && p[0].revents != 0;
+}
+
+int bt_link_socket_await(int fd, short events, const bt_waker *cancel, uint64_t deadline_ns)
+{
+    while (!bt_link_socket_wait(fd, events, cancel, deadline_ns)) {
+        if (cancel != NULL &&
+            bt_link_socket_wait(bt_waker_fd(cancel), POLLIN, NULL, bt_clock_ns())) {
+            return ECANCELED;
+        }
+        if (bt_clock_ns() >= deadline_ns) {
+            return ETIMEDOUT;
+        }
+    }
+    return 0;
 }
 
 bt_status bt_link_socket_open(const struct addrinfo *a, uint32_t buffer_bytes, int *ret_fd,
@@ -172,27 +195,17 @@ static bool met_itself(int fd)
 }
 
 int bt_link_socket_connect(int fd, const struct addrinfo *a, uint64_t deadline_ns,
-                           const atomic_bool *stop)
+                           const bt_waker *cancel)
 {
     if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
         if (errno != EINPROGRESS && errno != EINTR) {
             return errno;
         }
-        for (;;) {
-            const uint64_t now = bt_clock_ns();
-            if (stop != NULL && atomic_load(stop)) {
-                return ECANCELED;
-            }
-            if (now >= deadline_ns) {
-                return ETIMEDOUT;
-            }
-            const uint64_t ns = bt_link_slice_ns(now, deadline_ns, stop != NULL);
-            if (bt_link_socket_wait(fd, POLLOUT, (uint32_t)(ns / BT_LINK_NS_PER_MS) + 1)) {
-                break;
-            }
-        }
-        int error = 0;
+        int error = bt_link_socket_await(fd, POLLOUT, cancel, deadline_ns);
         socklen_t size = sizeof error;
+        if (error != 0) {
+            return error;
+        }
         if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
             return error != 0 ? error : errno;
         }
@@ -228,13 +241,13 @@ static bt_status connect_list(const char *text, const struct addrinfo *list,
             continue;                   /* a family this machine does not have */
         }
         bt_link_address_tell(a->ai_addr, a->ai_addrlen, peer, BT_LINK_PEER_MAX);
-        const int error = bt_link_socket_connect(fd, a, now + share, o->stop);
+        const int error = bt_link_socket_connect(fd, a, now + share, o->cancel);
         if (error == 0) {
             *ret_fd = fd;
             return BT_OK;
         }
         close(fd);
-        const uint64_t share_ms = (share + BT_LINK_NS_PER_MS / 2) / BT_LINK_NS_PER_MS;
+        const uint64_t share_ms = (share + BT_NS_PER_MS / 2) / BT_NS_PER_MS;
         status = bt_doctor_reach_explain(bt_doctor_reach_why(error, a), error, text, peer,
                                          (uint32_t)share_ms, err);
     }
@@ -245,7 +258,7 @@ bt_status bt_link_address_connect(const char *text, const bt_link_options *o, in
                                   char peer[BT_LINK_PEER_MAX], bt_error *err)
 {
     const uint32_t timeout_ms = o->connect_timeout_ms ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
-    const uint64_t deadline_ns = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
+    const uint64_t deadline_ns = bt_clock_after_ms(timeout_ms);
     struct addrinfo *list = NULL;
     bt_link_address a;
 
@@ -253,7 +266,7 @@ bt_status bt_link_address_connect(const char *text, const bt_link_options *o, in
     if (a.port == 0) {
         return bt_fail(err, BT_E_BADINPUT, "'%s': port 0 cannot be connected to", text);
     }
-    BT_TRY(bt_link_lookup(&a, false, deadline_ns, o->stop, &list, err));
+    BT_TRY(bt_link_lookup(&a, false, deadline_ns, o->cancel, &list, err));
     const bt_status status = connect_list(text, list, o, deadline_ns, ret_fd, peer, err);
     freeaddrinfo(list);
     return status;
@@ -308,7 +321,7 @@ static bt_status listen_on(const char *text, const struct addrinfo *a, const bt_
 bt_status bt_link_address_listen(const char *text, const bt_link_options *o, int *ret_fd,
                                  bt_error *err)
 {
-    const uint64_t deadline_ns = bt_clock_ns() + bt_link_ms_to_ns(CONNECT_TIMEOUT_MS);
+    const uint64_t deadline_ns = bt_clock_after_ms(CONNECT_TIMEOUT_MS);
     struct addrinfo *list = NULL;
     bt_link_address a;
 

@@ -6,10 +6,11 @@
 #define BT_LINK_ADDRESS_H
 
 #include <netdb.h>
-#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "base/status.h"
+#include "base/sync.h"
+#include "base/waker.h"
 #include "link/link.h"
 
 enum { BT_LINK_HOST_MAX = 256, BT_LINK_PEER_MAX = 128 };
@@ -36,8 +37,11 @@ BT_MUST_CHECK bt_status bt_link_socket_prepare(int fd, bt_error *err);
 BT_MUST_CHECK bt_status bt_link_socket_open(const struct addrinfo *a, uint32_t buffer_bytes,
                                             int *ret_fd, bt_error *err);
 int bt_link_socket_connect(int fd, const struct addrinfo *a, uint64_t deadline_ns,
-                           const atomic_bool *stop);
-/* Waits until `fd` is ready for `events` (or broken); false after the time. */
-bool bt_link_socket_wait(int fd, short events, uint32_t timeout_ms);
+                           const bt_waker *cancel);
+/* Waits until `fd` is ready for `events` (or broken), the waker (may be NULL) has been woken, or
+ * deadline_ns (UINT64_MAX: none), rounded up to milliseconds. True when `fd` is ready. */
+bool bt_link_socket_wait(int fd, short events, const bt_waker *waker, uint64_t deadline_ns);
+/* The same until it is one of the three: 0, ECANCELED or ETIMEDOUT. */
+int bt_link_socket_await(int fd, short events, const bt_waker *cancel, uint64_t deadline_ns);
 
 #endif

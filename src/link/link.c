@@ -35,8 +35,7 @@ void bt_link_break(bt_link *l, const bt_error *why)
     if (l->failure.status == BT_OK || cause) {
         l->failure = *why;
     }
-    if (!l->closed) {
-        l->closed = true;
+    if (!atomic_exchange(&l->closed, true)) {
         /* Ends every wait on the socket, here and there. The descriptor itself lives until destroy,
          * so nobody can meet another file under its number. */
         shutdown(l->transport->fd, SHUT_RDWR);
@@ -61,12 +60,13 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     }
     const uint64_t now = bt_clock_ns();
     l->transport = transport;
-    l->heartbeat_ns = bt_link_ms_to_ns(o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS);
+    l->waker = (bt_waker){-1, -1};
+    l->heartbeat_ns = (uint64_t)(o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS) * BT_NS_PER_MS;
     l->silence_ns = l->heartbeat_ns * BT_LINK_SILENT_HEARTBEATS;
     l->queue_bytes_max = o->queue_bytes_max ? o->queue_bytes_max : QUEUE_BYTES_MAX;
     l->handshake_timeout_ms = o->handshake_timeout_ms ? o->handshake_timeout_ms
                                                       : HANDSHAKE_TIMEOUT_MS;
-    l->first_frame_by_ns = transport->accepted ? now + bt_link_ms_to_ns(l->handshake_timeout_ms)
+    l->first_frame_by_ns = transport->accepted ? bt_clock_after_ms(l->handshake_timeout_ms)
                                                : UINT64_MAX;
     l->established = !transport->accepted;  /* we chose whom to call */
     l->in = in;
@@ -75,15 +75,17 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     bt_buf_init(&l->control, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     bt_buf_init(&l->out, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     pthread_mutex_init(&l->lock, NULL);
-    bt_link_cond_init(&l->work);
-    bt_link_cond_init(&l->room);
-    bt_link_cond_init(&l->changed);
+    bt_cond_init(&l->work);
+    bt_cond_init(&l->room);
+    bt_cond_init(&l->changed);
+    l->ask_ns = UINT64_MAX;
     return l;
 }
 
 static void release(bt_link *l)
 {
     l->transport->ops->destroy(l->transport);
+    bt_waker_close(&l->waker);
     bt_buf_done(&l->control);
     bt_buf_done(&l->out);
     bt_free(l->slots);
@@ -107,10 +109,13 @@ bt_status bt_link_create(bt_transport *transport, const bt_link_options *o, bt_l
         transport->ops->destroy(transport);
         return BT_E_NOMEM;
     }
-    if (!bt_link_thread_start(&l->writer, bt_link_writer_run, l)) {
-        bt_fail(err, BT_E_FULL, "%s: no thread for a connection", transport->peer);
+    bt_status status = bt_waker_open(&l->waker, err);
+    if (status == BT_OK) {
+        status = bt_thread_start(&l->writer, bt_link_writer_run, l, "bt-link-writer", err);
+    }
+    if (status != BT_OK) {
         release(l);
-        return BT_E_FULL;
+        return status;
     }
     *ret_link = l;
     return BT_OK;
@@ -150,8 +155,7 @@ bt_status bt_link_connect(const char *address, const bt_link_options *o, bt_link
 void bt_link_destroy(bt_link *l)
 {
     if (l != NULL) {
-        bt_link_close(l, "closed");
-        pthread_join(l->writer, NULL);
+        bt_link_stop(l, "closed");
         BT_ASSERT(l->callbacks == NULL && l->waiters == NULL);
         release(l);
     }
@@ -198,6 +202,50 @@ bt_status bt_link_send(bt_link *l, uint16_t type, uint32_t stream, const void *b
     return status;
 }
 
+/* ---- the source ---- */
+
+bt_status bt_link_reserve_batch_locked(bt_link *l, bt_error *err)
+{
+    if (l->batch == NULL) {
+        l->batch = bt_alloc(BT_MEM_link, BT_LINK_BATCH_CAPACITY);
+    }
+    return l->batch != NULL ? BT_OK
+                            : bt_fail(err, BT_E_NOMEM, "out of memory: %d bytes for a send buffer",
+                                      BT_LINK_BATCH_CAPACITY);
+}
+
+bt_status bt_link_set_source(bt_link *l, const bt_link_source *source, bt_error *err)
+{
+    pthread_mutex_lock(&l->lock);
+    BT_ASSERT(l->source.next == NULL);
+    const bt_status status = bt_link_reserve_batch_locked(l, err);
+    if (status == BT_OK) {
+        l->source = *source;
+        atomic_store(&l->pulled, true);
+        pthread_cond_signal(&l->work);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* The writer takes the mark before it asks, so a pull is either seen by the asking that follows or
+ * finds the mark gone and signals. */
+void bt_link_pull(bt_link *l)
+{
+    if (!atomic_exchange(&l->pulled, true)) {
+        pthread_mutex_lock(&l->lock);
+        pthread_cond_signal(&l->work);
+        pthread_mutex_unlock(&l->lock);
+    }
+}
+
+void bt_link_wake(bt_link *l)
+{
+    if (!atomic_exchange(&l->woken, true)) {
+        bt_waker_wake(&l->waker);
+    }
+}
+
 /* ---- the end ---- */
 
 void bt_link_close(bt_link *l, const char *reason)
@@ -205,6 +253,15 @@ void bt_link_close(bt_link *l, const char *reason)
     bt_error why;
     bt_fail(&why, BT_E_CLOSED, "%s", reason);
     bt_link_break(l, &why);
+}
+
+void bt_link_stop(bt_link *l, const char *reason)
+{
+    bt_link_close(l, reason);
+    if (!l->joined) {
+        pthread_join(l->writer, NULL);
+        l->joined = true;
+    }
 }
 
 /* Reads and forgets until the peer has nothing more to say: closing with unread bytes would reset
@@ -222,15 +279,14 @@ static void read_out(bt_link *l, uint64_t end_ns)
             return;
         }
         if (io != BT_IO_DONE) {
-            bt_link_socket_wait(t->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN,
-                                (uint32_t)((end_ns - now) / BT_LINK_NS_PER_MS) + 1);
+            bt_link_socket_wait(t->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN, NULL, end_ns);
         }
     }
 }
 
 void bt_link_finish(bt_link *l, uint32_t timeout_ms, const char *reason)
 {
-    const uint64_t end_ns = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
+    const uint64_t end_ns = bt_clock_after_ms(timeout_ms);
 
     pthread_mutex_lock(&l->lock);
     if (l->failure.status == BT_OK) {
@@ -239,9 +295,8 @@ void bt_link_finish(bt_link *l, uint32_t timeout_ms, const char *reason)
     }
     pthread_cond_broadcast(&l->work);
     pthread_cond_broadcast(&l->room);
-    while (!l->writer_ended && !l->closed && bt_clock_ns() < end_ns) {
-        bt_link_cond_wait_ns(&l->changed, &l->lock,
-                             bt_link_slice_ns(bt_clock_ns(), end_ns, false));
+    while (!l->writer_ended && !l->closed &&
+           bt_cond_wait_until(&l->changed, &l->lock, end_ns)) {
     }
     const bool sent = l->writer_ended && l->ready && !l->closed;
     pthread_mutex_unlock(&l->lock);
@@ -261,27 +316,6 @@ void bt_link_set_load(bt_link *l, const bt_link_load *load)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* The median of the last samples: where a machine, or something on the way, has much else to do,
- * single ones are far too small (we were late) or far too large (what was late came at once). */
-static double goodput(const bt_link *l)
-{
-    double sorted[BT_LINK_RATES];
-    int n = 0;
-    for (int i = 0; i < BT_LINK_RATES; i++) {
-        int at = n;
-        if (l->rates[i] <= 0) {
-            continue;
-        }
-        while (at > 0 && sorted[at - 1] > l->rates[i]) {
-            sorted[at] = sorted[at - 1];
-            at--;
-        }
-        sorted[at] = l->rates[i];
-        n++;
-    }
-    return n > 0 ? sorted[n / 2] : 0;
-}
-
 void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)
 {
     bt_link *l = (bt_link *)(uintptr_t)link;    /* only its lock is touched */
@@ -290,20 +324,20 @@ void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)
     pthread_mutex_lock(&l->lock);
     *ret_stats = (bt_link_stats){
         .bytes_sent = l->bytes_sent,
-        .bytes_received = l->bytes_received,
+        .bytes_received = atomic_load(&l->bytes_received),
         .frames_sent = l->frames_sent,
-        .frames_received = l->frames_received,
-        .frames_skipped = l->frames_skipped,
+        .frames_received = atomic_load(&l->frames_received),
+        .frames_skipped = atomic_load(&l->frames_skipped),
         .round_trip_ms = l->round_trip_ms,
         .round_trip_ms_min = l->round_trip_ms_min,
-        .goodput_bytes_per_ms = goodput(l),
+        .goodput_bytes_per_ms = atomic_load(&l->goodput),
         .bulk_queued_bytes = l->bulk_bytes,
         .alive = !l->closed && l->failure.status == BT_OK,
         .encrypted = l->transport->ops->encrypted,
         .peer_load = l->peer_load,
         .peer_load_age_ms = l->peer_load_ns == 0 ? -1.0
                             : now > l->peer_load_ns
-                                    ? (double)(now - l->peer_load_ns) / BT_LINK_NS_PER_MS
+                                    ? (double)(now - l->peer_load_ns) / BT_NS_PER_MS
                                     : 0.0,
     };
     pthread_mutex_unlock(&l->lock);

@@ -1,6 +1,6 @@
-/* link/listener.c - a listening socket and a pipe that wakes whoever waits on it.
+/* link/listener.c - a listening socket and a waker for whoever waits on it.
  *
- * The pipe, because shutting a listening socket down wakes its waiters on Linux only.
+ * The waker, because shutting a listening socket down wakes its waiters on Linux only.
  */
 #include "link/private.h"
 
@@ -19,8 +19,8 @@ enum { FULL_PAUSE_MS = 50 };            /* out of descriptors: do not spin */
 
 struct bt_listener {
     int              fd;
-    int              wake[2];           /* [0] becomes readable on stop and stays so */
-    atomic_bool      stopped;
+    bt_waker         waker;
+    atomic_bool      stopped, woken;
     bt_link_options  options;
     bool             encrypted;
     bt_link_key      key;               /* if encrypted; read once, at open */
@@ -32,12 +32,7 @@ static bt_status prepare(bt_listener *l, bt_error *err)
     struct sockaddr_storage a;
     socklen_t size = sizeof a;
 
-    if (pipe(l->wake) != 0) {
-        l->wake[0] = l->wake[1] = -1;
-        return bt_fail(err, BT_E_FULL, "no descriptors left to listen: %s", strerror(errno));
-    }
-    if (fcntl(l->wake[0], F_SETFD, FD_CLOEXEC) < 0 || fcntl(l->wake[1], F_SETFD, FD_CLOEXEC) < 0 ||
-        getsockname(l->fd, (struct sockaddr *)&a, &size) != 0) {
+    if (getsockname(l->fd, (struct sockaddr *)&a, &size) != 0) {
         return bt_fail(err, BT_E_IO, "a listening socket could not be set up: %s", strerror(errno));
     }
     bt_link_address_tell((struct sockaddr *)&a, size, l->address, sizeof l->address);
@@ -52,12 +47,13 @@ bt_status bt_link_listener_open(const char *address, const bt_link_options *o,
     if (l == NULL) {
         return bt_fail(err, BT_E_NOMEM, "no memory to listen on '%s'", address);
     }
-    l->fd = l->wake[0] = l->wake[1] = -1;
+    l->fd = -1;
+    l->waker = (bt_waker){-1, -1};
     if (o != NULL) {
         l->options = *o;
     }
-    bt_status status = BT_OK;
-    if (l->options.key_file != NULL) {
+    bt_status status = bt_waker_open(&l->waker, err);
+    if (status == BT_OK && l->options.key_file != NULL) {
         status = bt_link_key_load(l->options.key_file, &l->key, err);
     }
     if (status == BT_OK) {
@@ -68,7 +64,7 @@ bt_status bt_link_listener_open(const char *address, const bt_link_options *o,
     }
     l->encrypted = l->options.key_file != NULL;
     l->options.key_file = NULL;         /* both pointers are the caller's */
-    l->options.stop = NULL;
+    l->options.cancel = NULL;
     if (status != BT_OK) {
         bt_link_listener_close(l);
         return status;
@@ -88,7 +84,8 @@ static bt_status take(bt_listener *l, bt_link **ret_link, bt_error *err)
     if (fd < 0) {
         const int error = errno;
         if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-            bt_clock_sleep_ms(FULL_PAUSE_MS);
+            const uint64_t until = bt_clock_after_ms(FULL_PAUSE_MS);
+            bt_link_socket_wait(bt_waker_fd(&l->waker), POLLIN, NULL, until);
             return bt_fail(err, BT_E_FULL, "a connection could not be accepted: %s",
                            strerror(error));
         }
@@ -104,28 +101,25 @@ static bt_status take(bt_listener *l, bt_link **ret_link, bt_error *err)
     return bt_link_create(transport, &l->options, ret_link, err);
 }
 
-bt_status bt_link_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link **ret_link,
+bt_status bt_link_listener_accept(bt_listener *l, uint64_t deadline_ns, bt_link **ret_link,
                                   bt_error *err)
 {
-    const uint64_t end = bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
-
     for (;;) {
-        struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
-                              {.fd = l->wake[0], .events = POLLIN}};
-        const uint64_t now = bt_clock_ns();
-        const uint64_t left_ms = end > now ? (end - now) / BT_LINK_NS_PER_MS + 1 : 0;
-        const bool forever = timeout_ms == BT_LINK_WAIT_FOREVER;
-        const int ready = poll(p, 2, forever ? -1 : left_ms > INT32_MAX ? INT32_MAX : (int)left_ms);
-        if (atomic_load(&l->stopped)) {
+        if (atomic_load(&l->stopped)) {     /* first: its wake may have been cleared below */
             return bt_fail(err, BT_E_CLOSED, "no longer listening on %s", l->address);
         }
-        if (ready > 0) {
+        if (atomic_load(&l->woken)) {
+            bt_waker_clear(&l->waker);
+            (void)atomic_exchange(&l->woken, false);
+            return BT_E_AGAIN;
+        }
+        if (bt_link_socket_wait(l->fd, POLLIN, &l->waker, deadline_ns)) {
             const bt_status status = take(l, ret_link, err);
             if (status != BT_E_AGAIN) {
                 return status;
             }
         }
-        if (!forever && bt_clock_ns() >= end) {
+        if (bt_clock_ns() >= deadline_ns && !atomic_load(&l->stopped)) {
             return BT_E_AGAIN;
         }
     }
@@ -133,13 +127,17 @@ bt_status bt_link_listener_accept(bt_listener *l, uint32_t timeout_ms, bt_link *
 
 const char *bt_link_listener_address(const bt_listener *l) { return l->address; }
 
+void bt_link_listener_wake(bt_listener *l)
+{
+    if (!atomic_exchange(&l->woken, true)) {
+        bt_waker_wake(&l->waker);
+    }
+}
+
 void bt_link_listener_stop(bt_listener *l)
 {
-    if (!atomic_exchange(&l->stopped, true)) {
-        /* One byte into an empty pipe cannot fail. */
-        const ssize_t n = write(l->wake[1], "", 1);
-        (void)n;
-    }
+    atomic_store(&l->stopped, true);
+    bt_waker_wake(&l->waker);
 }
 
 void bt_link_listener_close(bt_listener *l)
@@ -147,12 +145,10 @@ void bt_link_listener_close(bt_listener *l)
     if (l == NULL) {
         return;
     }
-    const int list[] = {l->fd, l->wake[0], l->wake[1]};
-    for (size_t i = 0; i < BT_LEN(list); i++) {
-        if (list[i] >= 0) {
-            close(list[i]);
-        }
+    if (l->fd >= 0) {
+        close(l->fd);
     }
+    bt_waker_close(&l->waker);
     bt_link_key_forget(&l->key);
     bt_free(l);
 }

@@ -6,17 +6,19 @@
  */
 #include "link/lookup.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "link/sync.h"
+#include "base/sync.h"
+#include "base/waker.h"
 
 typedef struct {
     pthread_mutex_t  lock;              /* guards the rest */
-    pthread_cond_t   done_changed;
+    bt_waker         finished;          /* wakes who waits for `done` */
     bool             done, abandoned;
     int              error;
     struct addrinfo *list;
@@ -41,7 +43,7 @@ static void release(lookup *l)
     if (l->list != NULL) {
         freeaddrinfo(l->list);
     }
-    pthread_cond_destroy(&l->done_changed);
+    bt_waker_close(&l->finished);
     pthread_mutex_destroy(&l->lock);
     bt_free(l);
 }
@@ -57,7 +59,7 @@ static void *run(void *context)
     l->error = error;
     l->done = true;
     const bool abandoned = l->abandoned;
-    pthread_cond_signal(&l->done_changed);
+    bt_waker_wake(&l->finished);
     pthread_mutex_unlock(&l->lock);
     if (abandoned) {
         release(l);
@@ -84,16 +86,13 @@ static bt_status explain(const bt_link_address *a, int error, bt_error *err)
 }
 
 /* Takes `l`: frees it, or leaves it to the thread. */
-static bt_status await(lookup *l, uint64_t deadline_ns, const atomic_bool *stop,
+static bt_status await(lookup *l, uint64_t deadline_ns, const bt_waker *cancel,
                        struct addrinfo **ret_list, bt_error *err)
 {
     bt_status status = BT_OK;
 
+    (void)bt_link_socket_await(bt_waker_fd(&l->finished), POLLIN, cancel, deadline_ns);
     pthread_mutex_lock(&l->lock);
-    while (!l->done && bt_clock_ns() < deadline_ns && !(stop != NULL && atomic_load(stop))) {
-        bt_link_cond_wait_ns(&l->done_changed, &l->lock,
-                             bt_link_slice_ns(bt_clock_ns(), deadline_ns, stop != NULL));
-    }
     if (!l->done) {
         l->abandoned = true;
         pthread_mutex_unlock(&l->lock);
@@ -112,7 +111,7 @@ static bt_status await(lookup *l, uint64_t deadline_ns, const atomic_bool *stop,
 }
 
 bt_status bt_link_lookup(const bt_link_address *a, bool passive, uint64_t deadline_ns,
-                         const atomic_bool *stop, struct addrinfo **ret_list, bt_error *err)
+                         const bt_waker *cancel, struct addrinfo **ret_list, bt_error *err)
 {
     const int flags = passive ? AI_PASSIVE : 0;
 
@@ -128,12 +127,16 @@ bt_status bt_link_lookup(const bt_link_address *a, bool passive, uint64_t deadli
         return bt_fail(err, BT_E_NOMEM, "'%s': no memory to look up the name", a->host);
     }
     l->address = *a;
+    l->finished = (bt_waker){-1, -1};
     l->family_flags = flags;
     pthread_mutex_init(&l->lock, NULL);
-    bt_link_cond_init(&l->done_changed);
-    if (!bt_link_thread_start(NULL, run, l)) {
-        release(l);
-        return bt_fail(err, BT_E_NOMEM, "'%s': no thread to look up the name", a->host);
+    bt_status status = bt_waker_open(&l->finished, err);
+    if (status == BT_OK) {
+        status = bt_thread_start(NULL, run, l, "bt-lookup", err);
     }
-    return await(l, deadline_ns, stop, ret_list, err);
+    if (status != BT_OK) {
+        release(l);
+        return status;
+    }
+    return await(l, deadline_ns, cancel, ret_list, err);
 }

@@ -8,10 +8,10 @@
 
 #include "link/address.h"
 
-/* BT_E_NOTFOUND, BT_E_TIMEOUT (also when *stop becomes true), BT_E_LOST for a resolver that fails.
+/* BT_E_NOTFOUND, BT_E_TIMEOUT (also when `cancel` is woken), BT_E_LOST for a resolver that fails.
  * The list is freed with freeaddrinfo. */
 BT_MUST_CHECK bt_status bt_link_lookup(const bt_link_address *a, bool passive, uint64_t deadline_ns,
-                                       const atomic_bool *stop, struct addrinfo **ret_list,
+                                       const bt_waker *cancel, struct addrinfo **ret_list,
                                        bt_error *err);
 
 #endif

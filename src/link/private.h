@@ -9,11 +9,12 @@
 #define BT_LINK_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "base/sync.h"
 #include "link/link.h"
-#include "link/sync.h"
 #include "link/transport.h"
 #include "wire/codec.h"
 
@@ -68,6 +69,14 @@ struct bt_link {
     uint64_t      first_frame_by_ns;    /* accepted links; else UINT64_MAX */
     uint32_t      handshake_timeout_ms;
     pthread_t     writer;
+    bool          joined;               /* the owner's: the writer is gone */
+
+    bt_waker      waker;                /* interrupts the reader's wait */
+    atomic_bool   woken;                /* since receive last returned for it */
+    atomic_bool   pulled;               /* since the writer last began to ask the source */
+    atomic_bool   closed;               /* nobody waits for anything; set with the lock held */
+    _Atomic uint64_t bytes_received, frames_received, frames_skipped;   /* the reader writes */
+    _Atomic double   goodput;           /* the reader writes; 0: not yet */
 
     pthread_mutex_t lock;               /* guards all down to "reader's own" */
     pthread_cond_t  work;               /* the writer has something to do */
@@ -76,13 +85,13 @@ struct bt_link {
 
     bt_error failure;                   /* the first; BT_OK while all is well */
     bool     ready;                     /* the transport's handshake is done */
-    bool     closed;                    /* nobody waits for anything any more */
     bool     finishing;                 /* the writer ends when nothing is left */
     bool     writer_ended;
 
-    bt_buf        control;
+    bt_buf         control;
+    bt_link_source source;              /* set once */
     bt_link_slot *slots;                /* ring of BT_LINK_BULK_FRAMES_MAX; NULL until used */
-    uint8_t      *batch;                /* the writer's; allocated with slots */
+    uint8_t      *batch;                /* the writer's; allocated for bulk */
     uint32_t      slot_first, n_slots;
     uint64_t      bulk_bytes;
     bt_link_callback *callbacks;
@@ -96,9 +105,7 @@ struct bt_link {
     bt_link_load load, peer_load;
     uint64_t     peer_load_ns;          /* when it came; 0: never */
     double       round_trip_ms, round_trip_ms_min;
-    double       rates[BT_LINK_RATES];  /* bytes per ms of large frames, the last ones; 0: none */
-    uint32_t     rate_next;
-    uint64_t     bytes_sent, bytes_received, frames_sent, frames_received, frames_skipped;
+    uint64_t     bytes_sent, frames_sent;
 
     /* Reader's own. */
     uint8_t *in;
@@ -109,11 +116,15 @@ struct bt_link {
     uint64_t empty_ns;                  /* when the socket was found empty inside the frame; 0 */
     size_t   empty_have;                /* bytes of the frame that had come by then */
     double   timed_bytes, timed_ms;     /* of the next sample of what the link carries */
+    double   rates[BT_LINK_RATES];      /* bytes per ms of large frames, the last ones; 0: none */
+    uint32_t rate_next;
+    bool     gave_way;                  /* the last receive returned because of a wake */
     bool     established;               /* a frame of the peer's owner has come */
 
     /* Writer's own. */
     bt_buf   out;
-    uint64_t out_sequence;
+    uint64_t out_sequence, n_frames_out, n_bytes_out;   /* the last two of the round under way */
+    uint64_t next_ping_ns, ask_ns;      /* when the source wants to be asked; 0: at once */
 };
 
 /* Takes the transport, also when it fails. `o` may be NULL; key_file is not looked at. */
@@ -127,6 +138,9 @@ void bt_link_break(bt_link *l, const bt_error *why);
 /* With the lock held: a control frame to the end of the queue. */
 BT_MUST_CHECK bt_status bt_link_queue_control_locked(bt_link *l, uint16_t type, uint32_t stream,
                                                      const void *body, size_t size, bt_error *err);
+
+/* With the lock held: the memory for batches. */
+BT_MUST_CHECK bt_status bt_link_reserve_batch_locked(bt_link *l, bt_error *err);
 
 /* reader.c: until the transport's handshake is done, or the deadline. */
 BT_MUST_CHECK bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err);

@@ -41,16 +41,11 @@ static bt_status reserve_locked(bt_link *l, bt_error *err)
     if (l->slots != NULL) {
         return BT_OK;
     }
-    bt_link_slot *slots = bt_alloc_zero(BT_MEM_link, BT_LINK_BULK_FRAMES_MAX, sizeof *slots);
-    uint8_t *batch = bt_alloc(BT_MEM_link, BT_LINK_BATCH_CAPACITY);
-    if (slots == NULL || batch == NULL) {
-        bt_free(slots);
-        bt_free(batch);
-        return bt_fail(err, BT_E_NOMEM, "%s: no memory for what is to be sent", l->transport->peer);
-    }
-    l->slots = slots;
-    l->batch = batch;
-    return BT_OK;
+    BT_TRY(bt_link_reserve_batch_locked(l, err));
+    l->slots = bt_alloc_zero(BT_MEM_link, BT_LINK_BULK_FRAMES_MAX, sizeof *l->slots);
+    return l->slots != NULL ? BT_OK
+                            : bt_fail(err, BT_E_NOMEM, "%s: no memory for what is to be sent",
+                                      l->transport->peer);
 }
 
 /* One frame may always wait, however large. Who has had to wait goes on at half the limits only, so

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "link/lookup.h"
-#include "link/sync.h"
 
 #ifdef MSG_NOSIGNAL
 #define NO_SIGNAL MSG_NOSIGNAL
@@ -137,8 +136,8 @@ static void try_one(const struct addrinfo *a, uint32_t timeout_ms, bt_reach *r)
         r->error = errno;
         return;
     }
-    r->error = bt_link_socket_connect(fd, a, begun + bt_link_ms_to_ns(timeout_ms), NULL);
-    r->ms = (double)(bt_clock_ns() - begun) / BT_LINK_NS_PER_MS;
+    r->error = bt_link_socket_connect(fd, a, bt_clock_after_ms(timeout_ms), NULL);
+    r->ms = (double)(bt_clock_ns() - begun) / BT_NS_PER_MS;
     r->kind = bt_doctor_reach_why(r->error, a);
     close(fd);
 }
@@ -154,7 +153,7 @@ bt_status bt_doctor_reach_try(const char *address, uint32_t timeout_ms, bt_reach
     if (a.port == 0) {
         return bt_fail(err, BT_E_BADINPUT, "'%s': port 0 cannot be connected to", address);
     }
-    BT_TRY(bt_link_lookup(&a, false, bt_clock_ns() + bt_link_ms_to_ns(timeout_ms), NULL, &found,
+    BT_TRY(bt_link_lookup(&a, false, bt_clock_after_ms(timeout_ms), NULL, &found,
                           err));
     for (const struct addrinfo *i = found; i != NULL && n < BT_REACH_MAX; i = i->ai_next) {
         try_one(i, timeout_ms, &list[n++]);
@@ -171,7 +170,7 @@ bool bt_doctor_reach_speaks_http(const char *address, uint32_t timeout_ms)
     static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     static const char begins[] = "HTTP/";
     const bt_link_options o = {.connect_timeout_ms = timeout_ms};
-    const double until = bt_clock_ms() + timeout_ms;
+    const uint64_t until = bt_clock_after_ms(timeout_ms);
     char peer[BT_LINK_PEER_MAX], said[sizeof begins - 1];
     size_t n = 0;
     bt_error err;
@@ -181,8 +180,8 @@ bool bt_doctor_reach_speaks_http(const char *address, uint32_t timeout_ms)
         return false;
     }
     bool open = send(fd, request, sizeof request - 1, NO_SIGNAL) == (ssize_t)sizeof request - 1;
-    while (open && n < sizeof said && bt_clock_ms() < until) {
-        if (bt_link_socket_wait(fd, POLLIN, (uint32_t)(until - bt_clock_ms()) + 1)) {
+    while (open && n < sizeof said && bt_clock_ns() < until) {
+        if (bt_link_socket_wait(fd, POLLIN, NULL, until)) {
             const ssize_t got = recv(fd, said + n, sizeof said - n, 0);
             open = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
             n += got > 0 ? (size_t)got : 0;

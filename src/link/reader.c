@@ -7,6 +7,8 @@
  * much to do) is not the peer's silence; nor is the time of an owner that comes back late, to a
  * socket full of heartbeats. So silence is not a difference of two times: it is added up, look by
  * look that found nothing, of which each counts half a heartbeat at most.
+ *
+ * Locks: a frame takes none; PING and PONG take the link's once.
  */
 #include "link/private.h"
 
@@ -23,6 +25,7 @@ enum {
     TIMED_BYTES_MIN = 64 << 10,         /* fewer are there at once, or tell more of the clock */
     TIMED_MS_MIN = 1,                   /* of all that make a sample: a thread that is late by a
                                            tenth of it is wrong by a tenth */
+    OWN_FRAMES_IN_A_ROW = 32,           /* heartbeats and unknown types, between looks up */
     FULL_CAPACITY = BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX + SMALL_READ_BYTES
 };
 
@@ -36,12 +39,23 @@ static bt_status lose(bt_link *l, const bt_error *why, bt_error *err)
     return status;
 }
 
-static bool is_closed(bt_link *l)
+/* Whether bt_link_wake was called since this last said so. The order matters: a wake that comes
+ * after the first line is either taken by the second or signals again. */
+static bool take_wake(bt_link *l)
 {
-    pthread_mutex_lock(&l->lock);
-    const bool closed = l->closed;
-    pthread_mutex_unlock(&l->lock);
-    return closed;
+    if (!atomic_load(&l->woken)) {
+        return false;
+    }
+    bt_waker_clear(&l->waker);
+    l->gave_way = atomic_exchange(&l->woken, false);
+    return l->gave_way;
+}
+
+/* Only this thread counts, so others need no more than whole numbers. */
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    const uint64_t was = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, was + n, memory_order_relaxed);
 }
 
 /* ---- waiting ---- */
@@ -63,8 +77,8 @@ static uint64_t count_silence(bt_link *l, uint64_t now)
     return left < most ? left : most;
 }
 
-/* Until the socket is ready, or for a while. BT_E_AGAIN at `end_ns`; lost when the peer is silent.
- */
+/* Until the socket is ready, or for a while. BT_E_AGAIN at `end_ns` or when woken; lost when the
+ * remote is silent. */
 static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
 {
     const uint64_t now = bt_clock_ns(), look_ns = count_silence(l, now);
@@ -76,15 +90,15 @@ static bt_status wait_for(bt_link *l, bt_io io, uint64_t end_ns, bt_error *err)
     }
     if (look_ns == 0) {
         bt_fail(&why, BT_E_LOST, "%s: silent for %" PRIu64 " ms; the process hangs, or the network "
-                "is gone", l->transport->peer, (now - l->last_byte_ns) / BT_LINK_NS_PER_MS);
+                "is gone", l->transport->peer, (now - l->last_byte_ns) / BT_NS_PER_MS);
         return lose(l, &why, err);
     }
     if (now >= end_ns) {
         return BT_E_AGAIN;
     }
-    const uint64_t ms = (until > now ? until - now : 0) / BT_LINK_NS_PER_MS + 1;
-    bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN, (uint32_t)ms);
-    return BT_OK;
+    bt_link_socket_wait(l->transport->fd, io == BT_IO_WANT_WRITE ? POLLOUT : POLLIN, &l->waker,
+                        until);
+    return take_wake(l) ? BT_E_AGAIN : BT_OK;
 }
 
 /* Also while bytes trickle in. */
@@ -123,7 +137,7 @@ bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err)
             return lose(l, &why, err);
         }
         BT_TRY(check_stranger(l, err));
-        if (is_closed(l)) {
+        if (atomic_load(&l->closed)) {
             return lose(l, &why, err);
         }
         BT_TRY(wait_for(l, io, deadline_ns, err));
@@ -173,6 +187,27 @@ static void note_empty(bt_link *l)
     }
 }
 
+/* The median of the last samples: where a machine, or something on the way, has much else to do,
+ * single ones are far too small (we were late) or far too large (what was late came at once). */
+static double median_rate(const bt_link *l)
+{
+    double sorted[BT_LINK_RATES];
+    int n = 0;
+    for (int i = 0; i < BT_LINK_RATES; i++) {
+        int at = n;
+        if (l->rates[i] <= 0) {
+            continue;
+        }
+        while (at > 0 && sorted[at - 1] > l->rates[i]) {
+            sorted[at] = sorted[at - 1];
+            at--;
+        }
+        sorted[at] = l->rates[i];
+        n++;
+    }
+    return n > 0 ? sorted[n / 2] : 0;
+}
+
 /* The frame at in_first is complete. */
 static void learn_goodput(bt_link *l)
 {
@@ -180,14 +215,13 @@ static void learn_goodput(bt_link *l)
     if (l->empty_ns == 0 || n < l->empty_have + TIMED_BYTES_MIN) {
         return;
     }
-    const double ms = (double)(l->last_byte_ns - l->empty_ns) / BT_LINK_NS_PER_MS;
+    const double ms = (double)(l->last_byte_ns - l->empty_ns) / BT_NS_PER_MS;
     l->timed_bytes += (double)(n - l->empty_have);
     l->timed_ms += ms;
     if (l->timed_ms >= TIMED_MS_MIN) {
-        pthread_mutex_lock(&l->lock);
         l->rates[l->rate_next] = l->timed_bytes / l->timed_ms;
         l->rate_next = (l->rate_next + 1) % BT_LINK_RATES;
-        pthread_mutex_unlock(&l->lock);
+        atomic_store(&l->goodput, median_rate(l));
         l->timed_bytes = l->timed_ms = 0;
     }
 }
@@ -211,9 +245,7 @@ static bt_status read_more(bt_link *l, size_t need, uint64_t end_ns, bt_error *e
     case BT_IO_DONE:
         l->in_end += n;
         heard(l);
-        pthread_mutex_lock(&l->lock);
-        l->bytes_received += n;
-        pthread_mutex_unlock(&l->lock);
+        count(&l->bytes_received, n);
         if (n < want) {
             note_empty(l);
         }
@@ -246,7 +278,7 @@ static void learn_round_trip_locked(bt_link *l, uint64_t time)
 {
     for (uint32_t i = 0; i < BT_LINK_PINGS_OUT_MAX; i++) {
         if (time != 0 && l->pings[i] == time) {
-            const double ms = (double)(bt_clock_ns() - time) / BT_LINK_NS_PER_MS;
+            const double ms = (double)(bt_clock_ns() - time) / BT_NS_PER_MS;
             const bool first = l->round_trip_ms <= 0;
             l->pings[i] = 0;
             l->round_trip_ms = first ? ms : l->round_trip_ms + (ms - l->round_trip_ms) / 8;
@@ -320,10 +352,8 @@ static bt_status next_frame(bt_link *l, bt_frame *ret_frame, size_t *ret_need, b
     l->in_sequence++;
     l->in_held = size;
     learn_goodput(l);
-    pthread_mutex_lock(&l->lock);
-    l->frames_received++;
-    l->frames_skipped += !bt_wire_type_known(ret_frame->type);
-    pthread_mutex_unlock(&l->lock);
+    count(&l->frames_received, 1);
+    count(&l->frames_skipped, !bt_wire_type_known(ret_frame->type));
     return BT_OK;
 }
 
@@ -334,27 +364,30 @@ static void let_go(bt_link *l)
     l->in_held = 0;
 }
 
-bt_status bt_link_receive(bt_link *l, uint32_t timeout_ms, bt_frame *ret_frame, bt_error *err)
+bt_status bt_link_receive(bt_link *l, uint64_t deadline_ns, bt_frame *ret_frame, bt_error *err)
 {
-    const bool forever = timeout_ms == BT_LINK_WAIT_FOREVER;
-    const uint64_t end_ns = forever ? UINT64_MAX : bt_clock_ns() + bt_link_ms_to_ns(timeout_ms);
+    uint32_t n_own = 0;
 
     let_go(l);
+    if (!l->gave_way && take_wake(l)) {
+        return BT_E_AGAIN;
+    }
+    l->gave_way = false;
     for (;;) {
         const bt_error none = {.status = BT_E_CLOSED, .text = "closed"};
         bt_frame f;
         size_t need = 0;
 
-        if (is_closed(l)) {
+        if (atomic_load(&l->closed)) {
             return lose(l, &none, err);
         }
         if (!l->ready) {                /* only this thread sets it */
-            BT_TRY(bt_link_handshake(l, end_ns, err));
+            BT_TRY(bt_link_handshake(l, deadline_ns, err));
         }
         const bt_status status = next_frame(l, &f, &need, err);
         if (status == BT_E_AGAIN) {
             BT_TRY(check_stranger(l, err));
-            BT_TRY(read_more(l, need, end_ns, err));
+            BT_TRY(read_more(l, need, deadline_ns, err));
             continue;
         }
         BT_TRY(status);
@@ -366,8 +399,9 @@ bt_status bt_link_receive(bt_link *l, uint32_t timeout_ms, bt_frame *ret_frame, 
             return BT_OK;
         }
         let_go(l);
-        /* A flood of heartbeats must not hold the caller longer than it asked for. */
-        if (bt_clock_ns() >= end_ns && timeout_ms > 0) {
+        /* A flood of them must not hold the caller longer than it asked for. */
+        if (++n_own % OWN_FRAMES_IN_A_ROW == 0 &&
+            (take_wake(l) || bt_clock_ns() >= deadline_ns)) {
             return BT_E_AGAIN;
         }
     }

@@ -1,8 +1,9 @@
 /* link/writer.c - one thread: headers, heartbeats, batches, system calls.
  *
- * A round takes all control frames that wait and as many bulk frames as make a batch, and hands
+ * A round takes all control frames that wait, pulls as many bulk frames as make a batch, and hands
  * both to the kernel in one vectored call. A control frame that comes meanwhile waits for one batch
- * at most: 1 MiB and a bit.
+ * at most: 1 MiB and a bit. The lock is taken once a round. What ends a wait without a signal is
+ * the time of the next PING or the one that the source gave.
  */
 #include "link/private.h"
 
@@ -36,17 +37,17 @@ static bt_status queue_load_locked(bt_link *l, uint16_t type, uint64_t time, bt_
 }
 
 /* Full queues are no reason to stop: the frames in them say "alive" as well. */
-static void beat_locked(bt_link *l, uint64_t now_ns, uint64_t *next_ping_ns)
+static void beat_locked(bt_link *l, uint64_t now_ns)
 {
     if (l->pong_due && queue_load_locked(l, BT_WIRE_PONG, l->pong_time, NULL) == BT_OK) {
         l->pong_due = false;
     }
-    if (now_ns >= *next_ping_ns) {
+    if (now_ns >= l->next_ping_ns) {
         if (queue_load_locked(l, BT_WIRE_PING, now_ns, NULL) == BT_OK) {
             l->pings[l->ping_next] = now_ns;
             l->ping_next = (l->ping_next + 1) % BT_LINK_PINGS_OUT_MAX;
         }
-        *next_ping_ns = now_ns + l->heartbeat_ns;
+        l->next_ping_ns = now_ns + l->heartbeat_ns;
     }
 }
 
@@ -92,9 +93,8 @@ static void fill_one(bt_link *l, bt_bulk *b, uint8_t *to)
     }
 }
 
-static uint64_t fill_batch(bt_link *l, size_t *ret_size)
+static size_t fill_batch(bt_link *l)
 {
-    uint64_t n = 0;
     size_t used = 0;
     bt_bulk bulk;
     bt_link_callback running;
@@ -104,10 +104,52 @@ static uint64_t fill_batch(bt_link *l, size_t *ret_size)
         fill_one(l, &bulk, l->batch + used);
         bt_link_bulk_end(l, &running);
         used += BT_WIRE_HEADER_BYTES + (size_t)bulk.size;
-        n++;
+        l->n_frames_out++;
     }
-    *ret_size = used;
-    return n;
+    return used;
+}
+
+/* Whether one more frame was put to `to`. */
+static bool pull_one(bt_link *l, uint8_t *to, size_t *ret_size)
+{
+    const bt_link_source *s = &l->source;
+    uint8_t *body = to + BT_WIRE_HEADER_BYTES;
+    bt_link_out out = {.again_ns = UINT64_MAX};
+
+    if (!s->next(s->context, body, BT_WIRE_BODY_BYTES_MAX, &out)) {
+        l->ask_ns = out.again_ns;
+        return false;
+    }
+    BT_ASSERT(out.size <= BT_WIRE_BODY_BYTES_MAX);
+    bt_frame f = {.type = out.type,
+                  .stream = out.stream,
+                  .sequence = l->out_sequence++,
+                  .size = out.size,
+                  .body = body};
+    bt_wire_header_encode(&f, to);
+    if (s->sealed != NULL) {
+        s->sealed(s->context, out.stream, f.hash);
+    }
+    *ret_size = BT_WIRE_HEADER_BYTES + (size_t)out.size;
+    return true;
+}
+
+/* A batch is asked for frame by frame until it is large enough; then again after it was sent. */
+static size_t pull_batch(bt_link *l, size_t used)
+{
+    _Static_assert(BT_LINK_BATCH_CAPACITY - BT_LINK_BATCH_BYTES >=
+                           BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX,
+                   "the largest frame fits a batch that is not yet full");
+    l->ask_ns = 0;
+    while (used < BT_LINK_BATCH_BYTES && !atomic_load(&l->closed)) {
+        size_t size;
+        if (!pull_one(l, l->batch + used, &size)) {
+            break;
+        }
+        used += size;
+        l->n_frames_out++;
+    }
+    return used;
 }
 
 /* All of it, or the connection is over. */
@@ -120,8 +162,7 @@ static bt_status send_parts(bt_link *l, struct iovec *parts, int n_parts, bt_err
         const bt_io io = t->ops->send(t, parts, n_parts, &n, err);
         if (io == BT_IO_WANT_READ || io == BT_IO_WANT_WRITE) {
             /* close() shuts the socket down, which ends this wait. */
-            bt_link_socket_wait(t->fd, io == BT_IO_WANT_READ ? POLLIN : POLLOUT,
-                                (uint32_t)(l->heartbeat_ns / BT_LINK_NS_PER_MS) + 1);
+            bt_link_socket_wait(t->fd, io == BT_IO_WANT_READ ? POLLIN : POLLOUT, NULL, UINT64_MAX);
             continue;
         }
         if (io != BT_IO_DONE) {
@@ -141,14 +182,17 @@ static bt_status send_parts(bt_link *l, struct iovec *parts, int n_parts, bt_err
     return BT_OK;
 }
 
-static bt_status send_round(bt_link *l, bt_error *err)
+/* `ask`: the source as well. */
+static bt_status send_round(bt_link *l, bool ask, bt_error *err)
 {
     struct iovec parts[2];
-    size_t bulk_size;
     int n_parts = 0;
 
-    uint64_t n_frames = stamp_control(l);
-    n_frames += fill_batch(l, &bulk_size);
+    l->n_frames_out = stamp_control(l);
+    size_t bulk_size = fill_batch(l);
+    if (ask) {
+        bulk_size = pull_batch(l, bulk_size);
+    }
     if (l->out.size > 0) {
         parts[n_parts++] = (struct iovec){.iov_base = l->out.data, .iov_len = l->out.size};
     }
@@ -156,11 +200,7 @@ static bt_status send_round(bt_link *l, bt_error *err)
         parts[n_parts++] = (struct iovec){.iov_base = l->batch, .iov_len = bulk_size};
     }
     BT_TRY(send_parts(l, parts, n_parts, err));
-
-    pthread_mutex_lock(&l->lock);
-    l->bytes_sent += l->out.size + bulk_size;
-    l->frames_sent += n_frames;
-    pthread_mutex_unlock(&l->lock);
+    l->n_bytes_out = l->out.size + bulk_size;
     if (l->out.capacity > OUT_KEPT_BYTES) {
         bt_buf_done(&l->out);
     }
@@ -170,51 +210,65 @@ static bt_status send_round(bt_link *l, bt_error *err)
 
 /* ---- the thread ---- */
 
-/* With the lock held. False: end. */
-static bool wait_for_work(bt_link *l, uint64_t *next_ping_ns)
+typedef enum { END, SEND, SEND_AND_ASK } work;
+
+/* With the lock held. */
+static work wait_for_work_locked(bt_link *l)
 {
     while (!l->closed) {
         if (!l->ready) {
-            pthread_cond_wait(&l->work, &l->lock);
+            (void)bt_cond_wait_until(&l->work, &l->lock, UINT64_MAX);
             continue;
         }
         const uint64_t now = bt_clock_ns();
         if (!l->finishing) {
-            beat_locked(l, now, next_ping_ns);
+            beat_locked(l, now);
+        }
+        if (l->source.next != NULL && (atomic_exchange(&l->pulled, false) || now >= l->ask_ns)) {
+            return SEND_AND_ASK;
         }
         if (l->control.size > 0 || l->n_slots > 0) {
-            return true;
+            return SEND;
         }
         if (l->finishing) {
-            return false;
+            return END;
         }
-        bt_link_cond_wait_ns(&l->work, &l->lock, *next_ping_ns > now ? *next_ping_ns - now : 0);
+        const uint64_t until = l->ask_ns < l->next_ping_ns ? l->ask_ns : l->next_ping_ns;
+        (void)bt_cond_wait_until(&l->work, &l->lock, until);
     }
-    return false;
+    return END;
+}
+
+static void run_locked(bt_link *l)
+{
+    work todo;
+
+    while ((todo = wait_for_work_locked(l)) != END) {
+        const bt_buf empty = l->out;
+        bt_error err = {.status = BT_OK};
+        l->out = l->control;
+        l->control = empty;
+        pthread_mutex_unlock(&l->lock);
+        const bt_status status = send_round(l, todo == SEND_AND_ASK, &err);
+        pthread_mutex_lock(&l->lock);
+        if (status != BT_OK) {
+            /* Not closed: what the remote said before it went is still to be read. */
+            if (l->failure.status == BT_OK) {
+                l->failure = err;
+            }
+            return;
+        }
+        l->bytes_sent += l->n_bytes_out;
+        l->frames_sent += l->n_frames_out;
+    }
 }
 
 void *bt_link_writer_run(void *link)
 {
     bt_link *l = link;
-    bt_error err = {.status = BT_OK};
-    uint64_t next_ping_ns = 0;
 
     pthread_mutex_lock(&l->lock);
-    while (wait_for_work(l, &next_ping_ns)) {
-        const bt_buf empty = l->out;
-        l->out = l->control;
-        l->control = empty;
-        pthread_mutex_unlock(&l->lock);
-        const bt_status status = send_round(l, &err);
-        pthread_mutex_lock(&l->lock);
-        if (status != BT_OK) {
-            /* Not closed: what the peer said before it went is still to be read. */
-            if (l->failure.status == BT_OK) {
-                l->failure = err;
-            }
-            break;
-        }
-    }
+    run_locked(l);
     pthread_mutex_unlock(&l->lock);
 
     bt_link_bulk_drop_all(l);

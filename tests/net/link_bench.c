@@ -76,11 +76,11 @@ static void receive_all(bt_listener *listener, uint64_t total, int report)
     uint64_t n = 0;
 
     memset(region, 1, REGION);
-    check(bt_link_listener_accept(listener, 10000, &link, &err), &err);
-    check(bt_link_receive(link, 10000, &f, &err), &err);
+    check(bt_link_listener_accept(listener, bt_clock_after_ms(10000), &link, &err), &err);
+    check(bt_link_receive(link, bt_clock_after_ms(10000), &f, &err), &err);
     const double before = cpu_seconds();
     while (n < total) {
-        check(bt_link_receive(link, 10000, &f, &err), &err);
+        check(bt_link_receive(link, bt_clock_after_ms(10000), &f, &err), &err);
         bt_wire_tally_put(tally, f.type, 1, f.hash);
         at = at + f.size <= REGION ? at : 0;
         memcpy(region + at, f.body, f.size);
@@ -119,7 +119,7 @@ static double send_all(const char *address, const bt_link_options *o, uint64_t t
         check(bt_link_send_bulk(link, &bulk, &err), &err);
         s.at = s.at + 2 * (size_t)size <= REGION ? s.at + size : 0;
     }
-    check(bt_link_receive(link, 60000, &f, &err), &err);
+    check(bt_link_receive(link, bt_clock_after_ms(60000), &f, &err), &err);
     const double seconds = (double)(bt_clock_ns() - before) / 1e9;
     *ret_cpu = cpu_seconds() - cpu;
     bt_link_destroy(link);

@@ -152,7 +152,8 @@ static void bad_welcome_is_refused(void **state)
     for (int i = 0; i < 4; i++) {
         bt_link *link = NULL;
         for (int k = 0; k < 200 && !link; k++) {
-            (void)(bt_link_listener_accept(x->listener, 100, &link, NULL) == BT_OK);
+            const uint64_t until = bt_clock_after_ms(100);
+            (void)(bt_link_listener_accept(x->listener, until, &link, NULL) == BT_OK);
         }
         assert_non_null(link);
         assert_true(receive(link, BT_WIRE_HELLO, &f));
@@ -408,7 +409,7 @@ static void credit_is_never_overdrawn(void **state)
     const double until = bt_clock_ms() + 10000;
     int dry = 0;
     while (bt_clock_ms() < until) {
-        const bt_status s = bt_link_receive(x->link, 30, &f, NULL);
+        const bt_status s = bt_link_receive(x->link, bt_clock_after_ms(30), &f, NULL);
         if (s == BT_OK && f.type == BT_WIRE_ROWS) {
             got += f.size;
             assert_true(got <= given);

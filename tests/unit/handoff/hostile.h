@@ -41,7 +41,7 @@ static inline bool receive(bt_link *link, uint16_t type, bt_frame *ret)
 {
     const double until = bt_clock_ms() + 5000;
     while (bt_clock_ms() < until) {
-        const bt_status s = bt_link_receive(link, 100, ret, NULL);
+        const bt_status s = bt_link_receive(link, bt_clock_after_ms(100), ret, NULL);
         if (s == BT_OK && ret->type == type) {
             return true;
         }
@@ -89,7 +89,8 @@ static inline void accept_server(liar *x)
     bt_link_destroy(x->link);
     x->link = NULL;
     for (int i = 0; i < 100 && !x->link; i++) {
-        (void)(bt_link_listener_accept(x->listener, 100, &x->link, NULL) == BT_OK);
+        const uint64_t until = bt_clock_after_ms(100);
+        (void)(bt_link_listener_accept(x->listener, until, &x->link, NULL) == BT_OK);
     }
     assert_non_null(x->link);
     assert_true(receive(x->link, BT_WIRE_HELLO, &f));

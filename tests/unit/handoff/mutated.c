@@ -124,12 +124,12 @@ static uint64_t be_served(uint64_t epoch)
         assert_int_equal(bt_link_send(link, script[i].type, script[i].stream, script[i].body,
                                       script[i].size, NULL), BT_OK);
         if (i == 0) {
-            assert_int_equal(bt_link_receive(link, 5000, &f, NULL), BT_OK);
+            assert_int_equal(bt_link_receive(link, bt_clock_after_ms(5000), &f, NULL), BT_OK);
             assert_int_equal(bt_wire_welcome_decode(f.body, f.size, &m, NULL), BT_OK);
         }
     }
     do {
-        s = epoch ? bt_link_receive(link, 5000, &f, NULL) : BT_E_CLOSED;
+        s = epoch ? bt_link_receive(link, bt_clock_after_ms(5000), &f, NULL) : BT_E_CLOSED;
     } while (s == BT_OK && f.type != BT_WIRE_COMMIT);
     assert_int_equal(s, epoch ? BT_OK : BT_E_CLOSED);
     bt_link_destroy(link);

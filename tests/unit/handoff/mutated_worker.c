@@ -39,7 +39,7 @@ static uint32_t n_script;
 static bool hear(uint16_t type, bt_frame *ret)
 {
     for (int i = 0; i < 30; i++) {
-        const bt_status s = bt_link_receive(to_server, 100, ret, NULL);
+        const bt_status s = bt_link_receive(to_server, bt_clock_after_ms(100), ret, NULL);
         if (s == BT_OK && ret->type == type) {
             return true;
         }
@@ -73,7 +73,8 @@ static void be_connected(void)
         if (!link.alive) {
             bt_link_destroy(to_server);
             to_server = NULL;
-            if (bt_link_listener_accept(listener, 500, &to_server, NULL) == BT_OK &&
+            const uint64_t until = bt_clock_after_ms(500);
+            if (bt_link_listener_accept(listener, until, &to_server, NULL) == BT_OK &&
                 hear(BT_WIRE_HELLO, &f)) {
                 const bt_wire_welcome m = {
                     .version_major = BT_WIRE_VERSION_MAJOR, .version_minor = BT_WIRE_VERSION_MINOR,
@@ -177,7 +178,8 @@ static bool one_prompt(uint64_t k, bool honest)
         }
     }
     for (int i = 0; i < 100 && !fake_wait(engine, ticket, 10); i++) {
-        (void)(bt_link_receive(to_server, 10, &f, NULL) == BT_OK);    /* keeps the heart beating */
+        /* Keeps the heart beating. */
+        (void)(bt_link_receive(to_server, bt_clock_after_ms(10), &f, NULL) == BT_OK);
     }
     const fake_ticket *t = &engine->tickets[ticket];
     assert_true(t->committed || t->abandoned);

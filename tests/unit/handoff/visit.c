@@ -172,7 +172,7 @@ static bt_status next(bt_link *link, bt_frame *ret)
 {
     bt_status s = BT_E_AGAIN;
     for (int i = 0; i < 50 && s == BT_E_AGAIN; i++) {
-        s = bt_link_receive(link, 100, ret, NULL);
+        s = bt_link_receive(link, bt_clock_after_ms(100), ret, NULL);
     }
     return s;
 }

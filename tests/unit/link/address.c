@@ -84,12 +84,14 @@ static void no_answer_is_a_timeout(void **state)
     const double ms = bt_clock_ms() - before;
     assert_true(ms >= 190 && ms < 600);
 
-    atomic_bool stop;
-    atomic_init(&stop, true);
-    const bt_link_options stopping = {.stop = &stop};
+    bt_waker waker;
+    assert_ok(bt_waker_open(&waker, &pair_err));
+    bt_waker_wake(&waker);
+    const bt_link_options stopping = {.cancel = &waker};
     const double stopped_at = bt_clock_ms();
     expect(address, &stopping, BT_E_TIMEOUT, "stopping");
-    assert_true(bt_clock_ms() - stopped_at < 500);
+    assert_true(bt_clock_ms() - stopped_at < 2500);     /* of 3,000 */
+    bt_waker_close(&waker);
     for (int i = 0; i < 3; i++) {
         close(fds[i]);
     }
@@ -143,7 +145,7 @@ static void ipv6_works(void **state)
     }
     assert_says(bt_link_listener_address(l), "[::1]:");
     assert_ok(bt_link_connect(bt_link_listener_address(l), NULL, &a, &pair_err));
-    assert_ok(bt_link_listener_accept(l, 2000, &b, &pair_err));
+    assert_ok(bt_link_listener_accept(l, within(2000), &b, &pair_err));
     bt_link_stats_get(a, &s);
     assert_string_equal(s.peer, bt_link_listener_address(l));
     bt_link_destroy(a);

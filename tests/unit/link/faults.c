@@ -18,7 +18,7 @@ static raw_pair raw_open(const bt_link_options *o)
     raw_pair p = {0};
     assert_ok(bt_link_listener_open("127.0.0.1:0", o, &p.listener, &pair_err));
     p.fd = raw_connect(bt_link_listener_address(p.listener));
-    assert_ok(bt_link_listener_accept(p.listener, 20000, &p.link, &pair_err));
+    assert_ok(bt_link_listener_accept(p.listener, within(20000), &p.link, &pair_err));
     return p;
 }
 
@@ -48,10 +48,10 @@ static void a_killed_peer_is_noticed_at_once(void **state)
     }
     close(listening);
     assert_ok(bt_link_connect(address, NULL, &link, &pair_err));
-    assert_int_equal(bt_link_receive(link, 100, &f, &pair_err), BT_E_AGAIN);
+    assert_int_equal(bt_link_receive(link, within(100), &f, &pair_err), BT_E_AGAIN);
     const double before = bt_clock_ms();
     kill(child, SIGKILL);
-    assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_LOST);
+    assert_int_equal(bt_link_receive(link, within(20000), &f, &pair_err), BT_E_LOST);
     assert_true(bt_clock_ms() - before < 5000);
     assert_says(pair_err.text, "connection");
     waitpid(child, NULL, 0);
@@ -88,11 +88,11 @@ static void a_silent_peer_is_lost_after_four_heartbeats(void **state)
 
     const double before = bt_clock_ms();
     assert_ok(bt_link_connect(address, &o, &link, &pair_err));
-    assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_LOST);
+    assert_int_equal(bt_link_receive(link, within(20000), &f, &pair_err), BT_E_LOST);
     const double ms = bt_clock_ms() - before;
     assert_says(pair_err.text, "silent for");
     assert_true(ms >= 400 && ms < 5000);        /* four, and what a busy machine needs */
-    assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_LOST);
+    assert_int_equal(bt_link_receive(link, within(20000), &f, &pair_err), BT_E_LOST);
     bt_link_destroy(link);
     close(listening);
 }
@@ -109,14 +109,14 @@ static void a_slow_peer_is_not_lost(void **state)
     bt_frame f;
 
     raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
-    assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
     assert_ok(bt_wire_ping_encode(&m, frame + BT_WIRE_HEADER_BYTES, 64, &size, &pair_err));
     bt_frame ping = {.type = BT_WIRE_PING, .sequence = 1, .size = (uint32_t)size,
                      .body = frame + BT_WIRE_HEADER_BYTES};
     bt_wire_header_encode(&ping, frame);
     for (size_t i = 0; i < BT_WIRE_HEADER_BYTES + size; i++) {
         assert_int_equal(send(p.fd, frame + i, 1, MSG_NOSIGNAL), 1);
-        assert_int_equal(bt_link_receive(p.link, 20, &f, &pair_err), BT_E_AGAIN);
+        assert_int_equal(bt_link_receive(p.link, within(20), &f, &pair_err), BT_E_AGAIN);
     }
     raw_close(&p);
 }
@@ -131,10 +131,10 @@ static void an_owner_that_looks_away_loses_nobody(void **state)
     bt_frame f;
 
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(bt_link_receive(p.b, 50, &f, &pair_err), BT_E_AGAIN);
+        assert_int_equal(bt_link_receive(p.b, within(50), &f, &pair_err), BT_E_AGAIN);
     }
     assert_ok(bt_link_send(p.b, BT_WIRE_CREDIT, 1, "12345678", 8, &pair_err));
-    assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.a, within(20000), &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_CREDIT);
     pair_close(&p);
 }
@@ -153,7 +153,7 @@ static void stop_again_and_again(void)
 static void *listen_until_it_is_told(void *link)
 {
     bt_frame f;
-    return (void *)(intptr_t)bt_link_receive(link, 20000, &f, NULL);
+    return (void *)(intptr_t)bt_link_receive(link, within(20000), &f, NULL);
 }
 
 /* A virtual machine that is stopped for a while, a laptop that sleeps, with both ends in it or with
@@ -175,7 +175,7 @@ static void a_pause_is_nobodys_silence(void **state)
     }
     assert_true(child > 0);
     while (waitpid(child, &status, WNOHANG) == 0) {
-        assert_int_equal(bt_link_receive(p.a, 10, &f, &pair_err), BT_E_AGAIN);
+        assert_int_equal(bt_link_receive(p.a, within(10), &f, &pair_err), BT_E_AGAIN);
     }
     assert_ok(bt_link_send(p.a, BT_WIRE_CREDIT, 1, "12345678", 8, &pair_err));
     assert_int_equal(pthread_join(reader, &told), 0);
@@ -199,7 +199,7 @@ static void a_trickling_stranger_is_shown_the_door(void **state)
     const double before = bt_clock_ms();
     for (size_t i = 0; i < sizeof header && status == BT_E_AGAIN; i++) {
         assert_int_equal(send(p.fd, header + i, 1, MSG_NOSIGNAL), 1);
-        status = bt_link_receive(p.link, 20, &f, &pair_err);
+        status = bt_link_receive(p.link, within(20), &f, &pair_err);
     }
     assert_int_equal(status, BT_E_TIMEOUT);
     assert_says(pair_err.text, "no complete frame within 300 ms");
@@ -221,7 +221,7 @@ static void heartbeats_alone_are_no_handshake(void **state)
         const bt_wire_ping m = {.time = i};
         assert_ok(bt_wire_ping_encode(&m, body, sizeof body, &size, &pair_err));
         raw_frame(p.fd, BT_WIRE_PING, 0, i, body, (uint32_t)size);
-        status = bt_link_receive(p.link, 10, &f, &pair_err);
+        status = bt_link_receive(p.link, within(10), &f, &pair_err);
     }
     assert_int_equal(status, BT_E_TIMEOUT);
     raw_close(&p);
@@ -237,7 +237,7 @@ static void a_stranger_may_not_send_much(void **state)
 
     bt_wire_header_encode(&big, header);
     assert_int_equal(send(p.fd, header, sizeof header, 0), sizeof header);
-    assert_int_equal(bt_link_receive(p.link, 20000, &f, &pair_err), BT_E_PROTOCOL);
+    assert_int_equal(bt_link_receive(p.link, within(20000), &f, &pair_err), BT_E_PROTOCOL);
     assert_says(pair_err.text, "40000 bytes, at most 32768");
     free(body);
     raw_close(&p);
@@ -250,7 +250,7 @@ static void expect_protocol(const char *sent, size_t size, const char *says)
     raw_pair p = raw_open(NULL);
     bt_frame f;
     assert_int_equal(send(p.fd, sent, size, 0), size);
-    assert_int_equal(bt_link_receive(p.link, 20000, &f, &pair_err), BT_E_PROTOCOL);
+    assert_int_equal(bt_link_receive(p.link, within(20000), &f, &pair_err), BT_E_PROTOCOL);
     assert_says(pair_err.text, says);
     assert_int_equal(bt_link_send(p.link, BT_WIRE_CREDIT, 1, "", 0, &pair_err), BT_E_PROTOCOL);
     raw_close(&p);
@@ -275,8 +275,8 @@ static void a_repeated_or_missing_frame_is_noticed(void **state)
         bt_frame f;
         raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
         raw_frame(p.fd, BT_WIRE_CREDIT, 1, second[i], "12345678", 8);
-        assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
-        assert_int_equal(bt_link_receive(p.link, 20000, &f, &pair_err), BT_E_PROTOCOL);
+        assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
+        assert_int_equal(bt_link_receive(p.link, within(20000), &f, &pair_err), BT_E_PROTOCOL);
         assert_says(pair_err.text, "lost or repeated");
         raw_close(&p);
     }
@@ -292,7 +292,7 @@ static void an_unknown_type_is_skipped(void **state)
     raw_frame(p.fd, 999, 0, 0, "abc", 3);
     raw_frame(p.fd, 0xFFFF, 5, 1, "", 0);
     raw_frame(p.fd, BT_WIRE_HELLO, 0, 2, "x", 1);
-    assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_HELLO);
     bt_link_stats_get(p.link, &s);
     assert_int_equal(s.frames_skipped, 2);
@@ -306,7 +306,7 @@ static void a_short_heartbeat_breaks_the_protocol(void **state)
     raw_pair p = raw_open(NULL);
     bt_frame f;
     raw_frame(p.fd, BT_WIRE_PING, 0, 0, "abc", 3);
-    assert_int_equal(bt_link_receive(p.link, 20000, &f, &pair_err), BT_E_PROTOCOL);
+    assert_int_equal(bt_link_receive(p.link, within(20000), &f, &pair_err), BT_E_PROTOCOL);
     assert_says(pair_err.text, "PING");
     raw_close(&p);
 }
@@ -325,8 +325,8 @@ static void an_invented_pong_is_ignored(void **state)
     raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
     assert_ok(bt_wire_pong_encode(&m, body, sizeof body, &size, &pair_err));
     raw_frame(p.fd, BT_WIRE_PONG, 0, 1, body, (uint32_t)size);
-    assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
-    assert_int_equal(bt_link_receive(p.link, 20, &f, &pair_err), BT_E_AGAIN);
+    assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
+    assert_int_equal(bt_link_receive(p.link, within(20), &f, &pair_err), BT_E_AGAIN);
     bt_link_stats_get(p.link, &s);
     assert_int_equal(s.peer_load.running, 4);
     assert_true(s.round_trip_ms == 0 && s.round_trip_ms_min == 0);
@@ -363,13 +363,13 @@ static void a_flood_of_heartbeats_holds_nobody(void **state)
     bt_frame f;
 
     raw_frame(p.fd, BT_WIRE_HELLO, 0, 0, "", 0);
-    assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
     atomic_store(&flood_over, false);
     pthread_create(&thread, NULL, flood, &p.fd);
     bt_clock_sleep_ms(20);
     for (int i = 0; i < 5; i++) {
         const double before = bt_clock_ms();
-        assert_int_equal(bt_link_receive(p.link, 50, &f, &pair_err), BT_E_AGAIN);
+        assert_int_equal(bt_link_receive(p.link, within(50), &f, &pair_err), BT_E_AGAIN);
         assert_true(bt_clock_ms() - before < 5000);
     }
     atomic_store(&flood_over, true);
@@ -393,7 +393,7 @@ static void every_flipped_byte_is_noticed(void **state)
         frame[i] ^= (uint8_t)(1u << (i % 8));
         assert_int_equal(send(p.fd, frame, sizeof frame, 0), sizeof frame);
         frame[i] ^= (uint8_t)(1u << (i % 8));
-        assert_int_equal(bt_link_receive(p.link, 20000, &got, &pair_err), BT_E_PROTOCOL);
+        assert_int_equal(bt_link_receive(p.link, within(20000), &got, &pair_err), BT_E_PROTOCOL);
         raw_close(&p);
     }
 }
@@ -410,7 +410,7 @@ static void a_frame_cut_anywhere_is_a_lost_peer(void **state)
         raw_pair p = raw_open(NULL);
         assert_int_equal(send(p.fd, frame, n, 0), n);
         shutdown(p.fd, SHUT_WR);
-        assert_int_equal(bt_link_receive(p.link, 20000, &got, &pair_err), BT_E_LOST);
+        assert_int_equal(bt_link_receive(p.link, within(20000), &got, &pair_err), BT_E_LOST);
         assert_says(pair_err.text, n > 0 ? "in the middle of a frame" : "closed the connection");
         raw_close(&p);
     }
@@ -440,12 +440,12 @@ static void every_split_gives_the_same_frames(void **state)
             assert_int_equal(send(p.fd, bytes + pieces[piece], n, 0), n);
             const int due = (int)(pieces[piece + 1] / ONE) - seen;
             for (int i = 0; i < due; i++) {
-                assert_ok(bt_link_receive(p.link, 20000, &f, &pair_err));
+                assert_ok(bt_link_receive(p.link, within(20000), &f, &pair_err));
                 assert_int_equal(f.size, 5);
                 assert_memory_equal(f.body, "12345", 5);
                 seen++;
             }
-            assert_int_equal(bt_link_receive(p.link, 1, &f, &pair_err), BT_E_AGAIN);
+            assert_int_equal(bt_link_receive(p.link, within(1), &f, &pair_err), BT_E_AGAIN);
         }
         assert_int_equal(seen, 2);
         raw_close(&p);

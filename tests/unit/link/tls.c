@@ -56,7 +56,7 @@ static void an_encrypted_frame_arrives(void **state)
     bt_frame f;
 
     assert_ok(bt_link_send(p.b, BT_WIRE_WELCOME, 0, "hello", 5, &pair_err));
-    assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.a, within(20000), &f, &pair_err));
     assert_int_equal(f.size, 5);
     assert_memory_equal(f.body, "hello", 5);
     bt_link_stats_get(p.a, &s);
@@ -159,9 +159,9 @@ static void *answer_door(void *context)
     door *d = context;
     bt_link *link;
     bt_frame f;
-    d->status = bt_link_listener_accept(d->listener, 20000, &link, &d->err);
+    d->status = bt_link_listener_accept(d->listener, within(20000), &link, &d->err);
     if (d->status == BT_OK) {
-        d->status = bt_link_receive(link, 20000, &f, &d->err);
+        d->status = bt_link_receive(link, within(20000), &f, &d->err);
         bt_link_destroy(link);
     }
     return NULL;
@@ -183,7 +183,7 @@ static bt_status knock(const bt_link_options *inside, const bt_link_options *out
         status = bt_link_send(link, BT_WIRE_HELLO, 0, "", 0, &pair_err);
     }
     if (status == BT_OK) {
-        status = bt_link_receive(link, 20000, &f, &pair_err);
+        status = bt_link_receive(link, within(20000), &f, &pair_err);
     }
     pthread_join(thread, NULL);
     bt_link_destroy(link);
@@ -237,22 +237,22 @@ static void a_silent_stranger_does_not_stay(void **state)
     o.handshake_timeout_ms = 300;
     assert_ok(bt_link_listener_open("127.0.0.1:0", &o, &l, &pair_err));
     const int fd = raw_connect(bt_link_listener_address(l));
-    assert_ok(bt_link_listener_accept(l, 20000, &link, &pair_err));
+    assert_ok(bt_link_listener_accept(l, within(20000), &link, &pair_err));
     const double before = bt_clock_ms();
-    assert_int_equal(bt_link_receive(link, 20000, &f, &pair_err), BT_E_TIMEOUT);
+    assert_int_equal(bt_link_receive(link, within(20000), &f, &pair_err), BT_E_TIMEOUT);
     assert_true(bt_clock_ms() - before < 5000);
     bt_link_destroy(link);
     close(fd);
 
     /* And one that begins a TLS record and never ends it. */
     const int other = raw_connect(bt_link_listener_address(l));
-    assert_ok(bt_link_listener_accept(l, 20000, &link, &pair_err));
+    assert_ok(bt_link_listener_accept(l, within(20000), &link, &pair_err));
     bt_status status = BT_E_AGAIN;
     static const uint8_t record[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3};
     for (size_t i = 0; i < 100 && status == BT_E_AGAIN; i++) {
         const uint8_t byte = i < sizeof record ? record[i] : 0;
         assert_int_equal(send(other, &byte, 1, MSG_NOSIGNAL), 1);
-        status = bt_link_receive(link, 10, &f, &pair_err);
+        status = bt_link_receive(link, within(10), &f, &pair_err);
     }
     assert_int_equal(status, BT_E_TIMEOUT);
     bt_link_destroy(link);
@@ -336,9 +336,9 @@ static void *count_frames(void *context)
     counter *c = context;
     bt_link *link;
     bt_frame f;
-    c->status = bt_link_listener_accept(c->listener, 20000, &link, NULL);
+    c->status = bt_link_listener_accept(c->listener, within(20000), &link, NULL);
     while (c->status == BT_OK && c->n_good < FRAMES) {
-        c->status = bt_link_receive(link, 20000, &f, &c->err);
+        c->status = bt_link_receive(link, within(20000), &f, &c->err);
         if (c->status == BT_OK) {
             assert_int_equal(f.size, FRAME_BYTES);
             assert_int_equal(f.body[FRAME_BYTES - 1], c->n_good);
@@ -432,7 +432,7 @@ static void *receive_blocks(void *context)
     uint8_t *want = malloc(BLOCK);
     bt_frame f;
     for (uint64_t i = 0; i < BLOCKS && e->status == BT_OK; i++) {
-        e->status = bt_link_receive(e->link, 60000, &f, NULL);
+        e->status = bt_link_receive(e->link, within(60000), &f, NULL);
         if (e->status == BT_OK) {
             number_fill(&i, want, BLOCK);
             if (f.size != BLOCK || memcmp(f.body, want, BLOCK) != 0) {
@@ -486,9 +486,9 @@ static void finish_delivers_the_last_word(void **state)
     }
     assert_ok(bt_link_send(p.b, BT_WIRE_REJECT, 0, "no", 2, &pair_err));
     pthread_create(&thread, NULL, finish_b, p.b);
-    assert_ok(bt_link_receive(p.a, 20000, &f, &pair_err));
+    assert_ok(bt_link_receive(p.a, within(20000), &f, &pair_err));
     assert_int_equal(f.type, BT_WIRE_REJECT);
-    assert_int_equal(bt_link_receive(p.a, 20000, &f, &pair_err), BT_E_LOST);
+    assert_int_equal(bt_link_receive(p.a, within(20000), &f, &pair_err), BT_E_LOST);
     assert_says(pair_err.text, "closed the connection");
     pthread_join(thread, NULL);
     pair_close(&p);
@@ -525,7 +525,7 @@ static void no_memory_is_said_and_survived(void **state)
         if (status == BT_OK) {
             const int fd = raw_connect(bt_link_listener_address(listener));
             bt_memory_fail_after(n);
-            status = bt_link_listener_accept(listener, 20000, &b, NULL);
+            status = bt_link_listener_accept(listener, within(20000), &b, NULL);
             bt_memory_fail_after(0);
             close(fd);
         }
