@@ -46,17 +46,21 @@ class Rope:
         original = key("scaling.original_context_length", context)
         divide = "rope_freqs.weight"
         if kind == "longrope":
-            divide = f"rope_factors_{'long' if context > original else 'short'}.weight"
-        if divide in file:
-            f = f / file.tensor(divide)
+            divide = "rope_factors_short.weight"
         self.magnitude = key("scaling.attn_factor", 1.0)
-        if scaled:
-            keeps = 0.0
-            if kind == "yarn":
-                keeps = self.yarn_keeps(pair, n_rot, base, original)
-                self.magnitude *= 1 + 0.1 * np.log(factor)
-            f = f / factor * (1 - keeps) + f * keeps
-        self.frequencies = f.astype(np.float32).astype(np.float64)
+        keeps = 0.0
+        if scaled and kind == "yarn":
+            keeps = self.yarn_keeps(pair, n_rot, base, original)
+            self.magnitude *= 1 + 0.1 * np.log(factor)
+
+        def frequencies(divide):
+            g = f / file.tensor(divide) if divide in file else f
+            g = g / factor * (1 - keeps) + g * keeps if scaled else g
+            return g.astype(np.float32).astype(np.float64)
+        self.frequencies = self.long_frequencies = frequencies(divide)
+        self.long_above = original
+        if kind == "longrope" and context > original:
+            self.long_frequencies = frequencies("rope_factors_long.weight")
 
     @staticmethod
     def yarn_keeps(pair, n_rot, base, original):
@@ -70,7 +74,8 @@ class Rope:
     def __call__(self, x, style):
         """x: [positions, heads, width]. "norm" turns neighbours, "neox" the two halves."""
         n = len(self.frequencies)
-        angle = np.arange(len(x))[:, None, None] * self.frequencies
+        frequencies = self.frequencies if len(x) <= self.long_above else self.long_frequencies
+        angle = np.arange(len(x))[:, None, None] * frequencies
         cos = (np.cos(angle) * self.magnitude).astype(x.dtype)
         sin = (np.sin(angle) * self.magnitude).astype(x.dtype)
         y = x.copy()

@@ -158,7 +158,9 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
     }
     const bt_step_sequence sequence = { .row_first = 0, .n_rows = n, .position = first,
                                         .pages = j->pages, .n_pages = j->n_pages,
-                                        .state_slot = j->state_slot };
+                                        .state_slot = j->state_slot,
+                                        .is_long = bt_model_is_long(
+                                                bt_model_config_of(j->setup.model), j->n) };
     const bt_step step = {
         .n_rows = n, .tokens = j->tokens + first, .positions = j->positions + first,
         .row_sequence = j->row_sequence, .n_sequences = 1, .sequences = &sequence,

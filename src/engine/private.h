@@ -43,7 +43,7 @@ struct bt_request {
     /* Fixed by submit. */
     bt_engine *engine;                 /* one of its counted holders */
     uint64_t   id, cache_key;
-    bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs;
+    bool       prefill_only, has_push, ignore_eog, special, no_cache, want_logprobs, is_long;
     bt_push    push;
     uint32_t   n_prompt, n_predict, n_prefill_chunk, n_logprobs, seed;
     uint32_t   cuts[BT_CUTS_MAX], n_cuts;     /* where steps must end */

@@ -209,7 +209,10 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->ignore_eog = o->ignore_eog;
     r->special = o->special;
     r->no_cache = o->no_cache;
-    r->cache_key = o->cache_key;
+    /* A worker is given all of a prompt but its last token, and must decide as the server does. */
+    const uint32_t n_prompt = o->n_tokens + o->prefill_only;
+    r->is_long = bt_model_is_long(bt_model_config_of(e->options.model), n_prompt);
+    r->cache_key = r->is_long ? ~o->cache_key : o->cache_key;   /* their rows never meet */
     r->want_logprobs = o->want_logprobs || o->n_logprobs > 0;
     r->n_logprobs = o->n_logprobs;
     r->n_prompt = o->n_tokens;

@@ -28,7 +28,8 @@ static void add_part(bt_plan *p, bt_request *r, uint32_t n_rows, bool wants_logi
     p->sequences[p->n_parts] = (bt_step_sequence){ .row_first = p->n_rows, .n_rows = n_rows,
                                                    .position = r->n_done, .pages = r->pages,
                                                    .n_pages = r->n_pages,
-                                                   .state_slot = r->state_slot };
+                                                   .state_slot = r->state_slot,
+                                                   .is_long = r->is_long };
     for (uint32_t i = 0; i < n_rows; i++) {
         p->tokens[p->n_rows + i] = r->tokens[r->n_done + i];
         p->positions[p->n_rows + i] = r->n_done + i;

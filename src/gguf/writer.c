@@ -154,6 +154,26 @@ static void pad(bt_buf *b, size_t size, uint32_t alignment)
     }
 }
 
+void bt_gguf_writer_put_pair(bt_gguf_writer *w, const bt_gguf_pair *pair)
+{
+    put_text(&w->pairs, pair->key.data, pair->key.size);
+    put_u32(&w->pairs, pair->type);
+    if (pair->type == BT_GGUF_ARRAY) {
+        put_u32(&w->pairs, pair->element);
+        put_u64(&w->pairs, pair->count);
+    }
+    if (pair->element != BT_GGUF_STRING) {
+        bt_buf_put(&w->pairs, pair->data, pair->count * bt_gguf_value_bytes(pair->element));
+    } else {
+        bt_gguf_strings it = bt_gguf_strings_begin(pair);
+        bt_gguf_string text;
+        while (bt_gguf_strings_next(&it, &text)) {
+            put_text(&w->pairs, text.data, text.size);
+        }
+    }
+    w->n_pairs++;
+}
+
 void bt_gguf_writer_put_tensor(bt_gguf_writer *w, const bt_gguf_writer_tensor *tensor)
 {
     BT_ASSERT(tensor->n_dims <= 4);

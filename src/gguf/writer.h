@@ -54,6 +54,8 @@ void bt_gguf_writer_put_array(bt_gguf_writer *w, const char *key, bt_gguf_value_
                               const void *values, uint64_t count);
 void bt_gguf_writer_put_strings(bt_gguf_writer *w, const char *key, const bt_gguf_string *texts,
                                 uint64_t count);
+/* As it stands in another file. */
+void bt_gguf_writer_put_pair(bt_gguf_writer *w, const bt_gguf_pair *pair);
 void bt_gguf_writer_put_tensor(bt_gguf_writer *w, const bt_gguf_writer_tensor *tensor);
 
 /* The whole file, appended to `to`; may be called again after more calls. */

@@ -232,6 +232,22 @@ static void read_rope(bt_model_keys *k, bt_model_config *c)
                                                 c->n_ctx_train, 1, BT_CONTEXT_MAX);
 }
 
+/* Factors for short prompts and for long ones: both, or neither. */
+static void read_long_factors(bt_model_keys *k, bt_model_config *c)
+{
+    if (k->status != BT_OK || c->rope_scaling != BT_ROPE_LONG ||
+        c->n_ctx_train <= c->rope_ctx_original) {
+        return;
+    }
+    const bool has_short = bt_gguf_tensor_find(k->file, "rope_factors_short.weight") != NULL;
+    const bool has_long = bt_gguf_tensor_find(k->file, "rope_factors_long.weight") != NULL;
+    if (has_short != has_long) {
+        bt_model_key_fail(k, BT_E_BADFILE, "tensor 'rope_factors_%s.weight' is missing",
+                          has_long ? "short" : "long");
+    }
+    c->rope_long_above = has_long ? c->rope_ctx_original : 0;
+}
+
 /* Rows of the embedding are the vocabulary; a tokenizer in the file must agree. */
 static void read_vocabulary(bt_model_keys *k, bt_model_config *c)
 {
@@ -299,6 +315,7 @@ bt_status bt_model_config_read(const bt_gguf *file, bt_model_config *ret_config,
     bt_model_read_experts(&k, family, &c);
     read_heads(&k, &c);
     read_rope(&k, &c);
+    read_long_factors(&k, &c);
     read_vocabulary(&k, &c);
     if (family->hybrid) {
         bt_model_read_delta_nets(&k, &c);

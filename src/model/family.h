@@ -24,7 +24,7 @@ typedef struct {
     bt_model_experts experts;
 } bt_model_ffn;
 
-typedef struct { bt_weight frequencies; float magnitude; } bt_model_rope;
+typedef struct { bt_weight frequencies, long_frequencies; float magnitude; } bt_model_rope;
 
 typedef struct bt_model_family bt_model_family;
 

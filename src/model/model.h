@@ -36,6 +36,7 @@ typedef struct {
     float    rope_factor;             /* positions are squeezed by this much; 1: not */
     float    rope_attn_factor;        /* cos and sin are multiplied by it */
     uint32_t rope_ctx_original;       /* trained on before scaling */
+    uint32_t rope_long_above;         /* longer prompts have factors of their own; 0: none have */
     uint32_t window;                  /* sliding layers see this many keys; 0: none slide */
     bool     slides[BT_LAYERS_MAX];
     float    logit_softcap;           /* 0: none */
@@ -71,6 +72,12 @@ const bt_model_config   *bt_model_config_of(const bt_model *m);
 const bt_model_identity *bt_model_identity_of(const bt_model *m);
 /* The tape for steps of this model. With `push`, a mark follows each layer's kv_put. */
 const bt_tape *bt_model_tape(const bt_model *m, bool push);
+/* Whether a sequence with such a prompt is long (bt_step_sequence): it never changes, since rows
+ * that were rotated one way mean nothing to queries rotated the other way. */
+static inline bool bt_model_is_long(const bt_model_config *c, uint32_t n_prompt)
+{
+    return c->rope_long_above > 0 && n_prompt > c->rope_long_above;
+}
 /* Values in a K and a V row of `layer`; 0: the layer keeps none. */
 uint32_t bt_model_k_dim(const bt_model_config *c, uint32_t layer);
 uint32_t bt_model_v_dim(const bt_model_config *c, uint32_t layer);

@@ -144,9 +144,11 @@ void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_heads *
 {
     const bt_model_config *c = &m->config;
     const bt_model_rope *rope = c->slides[layer] ? &m->rope_sliding : &m->rope;
-    bt_rope(t, .x = h->q, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+    bt_rope(t, .x = h->q, .frequencies = rope->frequencies,
+            .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
             .n_heads = c->n_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = h->k, .frequencies = rope->frequencies, .magnitude = rope->magnitude,
+    bt_rope(t, .x = h->k, .frequencies = rope->frequencies,
+            .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
             .n_heads = c->n_kv_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
 }
 

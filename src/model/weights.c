@@ -284,13 +284,9 @@ static void load_ends(bt_model_loader *l, bt_model *m)
 }
 
 /* Divisors of the angles, if the file has them: to[n], or NULL. */
-static const float *load_factors(bt_model_loader *l, const bt_model_config *c, float *to)
+static const float *load_factors(bt_model_loader *l, const bt_model_config *c, const char *name,
+                                 float *to)
 {
-    const char *name = "rope_freqs.weight";
-    if (c->rope_scaling == BT_ROPE_LONG) {
-        name = c->n_ctx_train > c->rope_ctx_original ? "rope_factors_long.weight"
-                                                     : "rope_factors_short.weight";
-    }
     const bt_gguf_tensor *t = bt_gguf_tensor_find(l->file, name);
     if (!t || l->status != BT_OK || !fits(l, t, c->n_rot / 2, 1)) {
         return NULL;
@@ -308,22 +304,43 @@ static const float *load_factors(bt_model_loader *l, const bt_model_config *c, f
     return to;
 }
 
-/* Frequencies of both kinds of layers, one after the other, into to[n_rot]. */
-static void load_rope(bt_model_loader *l, bt_model *m, float *factors, float *to)
+/* Of all layers, or of those that slide, from the file's factors `factors_name`. */
+static bt_weight load_angles(bt_model_loader *l, const bt_model_config *c, bool sliding,
+                             const char *factors_name)
 {
-    const bt_model_config *c = &m->config;
     const uint32_t n = c->n_rot / 2;
-    const float *divide = load_factors(l, c, factors);
-    for (int sliding = 0; sliding <= 1 && l->status == BT_OK; sliding++) {
-        bt_model_rope *rope = sliding ? &m->rope_sliding : &m->rope;
-        float *frequencies = to + (size_t)sliding * n;
+    bt_weight angles = { 0 };
+    float *frequencies = bt_alloc(BT_MEM_model, 2 * (size_t)n * sizeof *frequencies);
+    if (!frequencies && l->status == BT_OK) {
+        l->status = bt_fail(l->err, BT_E_NOMEM, "no memory for the angles of a model");
+    }
+    if (l->status == BT_OK) {
+        const float *divide = load_factors(l, c, factors_name, frequencies + n);
         bt_model_rope_frequencies(c, sliding, divide, frequencies);
-        rope->magnitude = bt_model_rope_magnitude(c, sliding);
+    }
+    if (l->status == BT_OK) {
         const bt_weight_source source = {
             .name = sliding ? "(angles of sliding layers)" : "(angles)", .type = BT_TYPE_F32,
             .n_in = n, .n_out = 1, .rows = frequencies, .size_bytes = n * sizeof *frequencies
         };
-        l->status = bt_device_weight_load(l->device, &source, &rope->frequencies, l->err);
+        l->status = bt_device_weight_load(l->device, &source, &angles, l->err);
+    }
+    bt_free(frequencies);
+    return angles;
+}
+
+static void load_rope(bt_model_loader *l, bt_model *m)
+{
+    const bt_model_config *c = &m->config;
+    const char *name = c->rope_scaling != BT_ROPE_LONG ? "rope_freqs.weight"
+                                                       : "rope_factors_short.weight";
+    for (int sliding = 0; sliding <= 1 && l->status == BT_OK; sliding++) {
+        bt_model_rope *rope = sliding ? &m->rope_sliding : &m->rope;
+        rope->frequencies = load_angles(l, c, sliding, name);
+        if (c->rope_long_above > 0) {
+            rope->long_frequencies = load_angles(l, c, sliding, "rope_factors_long.weight");
+        }
+        rope->magnitude = bt_model_rope_magnitude(c, sliding);
     }
 }
 
@@ -350,13 +367,12 @@ static void refuse_unknown(bt_model_loader *l, const bt_model_config *c)
 
 bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *device, bt_error *err)
 {
-    const uint32_t n = bt_gguf_tensor_count(file), n_half = m->config.n_rot / 2;
+    const uint32_t n = bt_gguf_tensor_count(file);
     bt_model_loader l = { .file = file, .device = device, .err = err };
-    float *angles = bt_alloc(BT_MEM_model, 3 * (size_t)n_half * sizeof *angles);
     l.contents = bt_alloc_zero(BT_MEM_model, n + 1, sizeof *l.contents);
     l.used = bt_alloc_zero(BT_MEM_model, n + 1, sizeof *l.used);
     m->layers = bt_alloc_zero(BT_MEM_model, m->config.n_layers, m->family->layer_bytes);
-    if (!angles || !l.contents || !l.used || !m->layers) {
+    if (!l.contents || !l.used || !m->layers) {
         l.status = bt_fail(err, BT_E_NOMEM, "no memory for the tables of a model");
     }
     if (l.status == BT_OK) {
@@ -366,13 +382,12 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
         m->family->load(&l, &m->config, i, (char *)m->layers + i * m->family->layer_bytes);
     }
     if (l.status == BT_OK) {
-        load_rope(&l, m, angles + 2 * n_half, angles);
+        load_rope(&l, m);
     }
     refuse_unknown(&l, &m->config);
     if (l.status == BT_OK) {
         l.status = bt_model_identify(file, m->config.architecture, l.contents, &m->identity, err);
     }
-    bt_free(angles);
     bt_free(l.contents);
     bt_free(l.used);
     return l.status;

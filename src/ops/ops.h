@@ -55,10 +55,11 @@ typedef struct {
     bool      add;
 } bt_op_linear;
 /* Rotates the first n_rot values of each head by position * frequencies[i], times magnitude.
- * frequencies: f32 vector of n_rot / 2, radians per position, all scaling already applied. */
+ * frequencies: f32 vector of n_rot / 2, radians per position, all scaling already applied.
+ * Sequences that the step calls long use long_frequencies, if there are any. */
 typedef struct {
     bt_rows       x;
-    bt_weight     frequencies;
+    bt_weight     frequencies, long_frequencies;
     uint32_t      n_heads, n_rot;
     bt_rope_style style;
     float         magnitude;

@@ -19,6 +19,8 @@ static bool check_rope(bt_tape *t, const bt_op *op)
                               "rotated", o->n_rot, o->n_heads, o->x.cols);
     }
     return bt_ops_weight_is(t, o->frequencies, o->n_rot / 2, 1, "frequencies", &w) &&
+           (o->long_frequencies.id == 0 ||
+            bt_ops_weight_is(t, o->long_frequencies, o->n_rot / 2, 1, "long frequencies", &w)) &&
            (isfinite(o->magnitude) || bt_ops_mistake(t, "the magnitude is not finite"));
 }
 
@@ -26,8 +28,9 @@ static void print_rope(bt_buf *to, const bt_op_weights *weights, const bt_op *op
 {
     const bt_op_rope *o = &op->rope;
     (void)weights;
-    bt_buf_printf(to, " heads %u n_rot %u %s magnitude %.9g", o->n_heads, o->n_rot,
-                  o->style == BT_ROPE_NEOX ? "neox" : "norm", (double)o->magnitude);
+    bt_buf_printf(to, " heads %u n_rot %u %s magnitude %.9g%s", o->n_heads, o->n_rot,
+                  o->style == BT_ROPE_NEOX ? "neox" : "norm", (double)o->magnitude,
+                  o->long_frequencies.id != 0 ? " and long" : "");
 }
 
 const bt_op_info bt_ops_info_rope = {

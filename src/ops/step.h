@@ -10,6 +10,7 @@
 #ifndef BT_OPS_STEP_H
 #define BT_OPS_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/limits.h"
@@ -67,6 +68,7 @@ typedef struct {
     const uint32_t *pages;             /* by position / page_tokens; covers all rows of this step */
     uint32_t        n_pages;
     uint32_t        state_slot;        /* updated in place; lost if the step fails */
+    bool            is_long;           /* rope takes long_frequencies; the same in all its steps */
 } bt_step_sequence;
 
 typedef struct {

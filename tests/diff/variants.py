@@ -129,6 +129,8 @@ VARIANTS = {
                         " --set llama.rope.scaling.attn_factor=f32:0.9", None, 200),
     "llama-llama3": ("tiny-llama", "--rope-scaling llama3:8:1:4:64 --rope-base 5e5", None, 300),
     "llama-longrope": ("tiny-llama", "", longrope, 200),
+    "llama-longrope-at-border": ("tiny-llama", "", longrope, 64),
+    "llama-longrope-short": ("tiny-llama", "", longrope, 40),
     "llama-long": ("tiny-llama", "--layers 2", None, 2100),
     "qwen2-bias": ("tiny-qwen2", "", output_bias, 100),
     "qwen2-untied": ("tiny-qwen2", "--untied", output_bias, 100),

@@ -40,6 +40,7 @@ int bt_device_cpu_angles_of(const bt_cpu_plan *p, const bt_op_rope *o)
 {
     for (uint32_t i = 0; i < p->n_angles; i++) {
         if (p->angles[i].frequencies.id == o->frequencies.id &&
+            p->angles[i].long_frequencies.id == o->long_frequencies.id &&
             p->angles[i].magnitude == o->magnitude) {
             return (int)i;
         }
@@ -56,11 +57,18 @@ static float *angles_row(const bt_cpu_worker *w, const bt_cpu_angles *a, uint32_
 void bt_device_cpu_run_angles(const bt_cpu_worker *w, const bt_cpu_stage *s)
 {
     const bt_cpu_angles *a = &w->walk->plan->angles[s->number];
-    const float *frequencies = bt_device_cpu_weight_of(w->walk->device, a->frequencies)->vector;
-    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, w->walk->step->n_rows);
+    const bt_cpu_device *d = w->walk->device;
+    const bt_step *step = w->walk->step;
+    const float *usual = bt_device_cpu_weight_of(d, a->frequencies)->vector, *of_long = usual;
+    const bt_cpu_range rows = bt_device_cpu_my_rows(w, s, step->n_rows);
+    if (a->long_frequencies.id != 0) {
+        of_long = bt_device_cpu_weight_of(d, a->long_frequencies)->vector;
+    }
     for (uint32_t r = rows.first; r < rows.last; r++) {
+        const bool is_long = step->sequences[step->row_sequence[r]].is_long;
+        const float *frequencies = is_long ? of_long : usual;
         float *cosines = angles_row(w, a, r), *sines = cosines + a->stride;
-        const double position = w->walk->step->positions[r];
+        const double position = step->positions[r];
         for (uint32_t i = 0; i < a->n_half; i++) {
             cos_sin(position * (double)frequencies[i], &cosines[i], &sines[i]);
             cosines[i] *= a->magnitude;
@@ -105,7 +113,8 @@ static bt_status note_rope(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *
                        "rotations", BT_CPU_ANGLES_MAX);
     }
     p->angles[p->n_angles++] = (bt_cpu_angles){
-        .frequencies = op->rope.frequencies, .magnitude = op->rope.magnitude, .n_half = n_half,
+        .frequencies = op->rope.frequencies, .long_frequencies = op->rope.long_frequencies,
+        .magnitude = op->rope.magnitude, .n_half = n_half,
         .stride = (uint32_t)(bt_device_cpu_line(n_half * sizeof(float)) / sizeof(float))
     };
     return BT_OK;
@@ -114,7 +123,8 @@ static bt_status note_rope(const bt_cpu_device *d, bt_cpu_plan *p, const bt_op *
 const bt_cpu_op bt_device_cpu_op_rope = {
     .run = run_rope,
     .split = split_rope,
-    .weights = { { BT_OP_AT(rope, frequencies), 1, BT_CPU_VECTOR } },
+    .weights = { { BT_OP_AT(rope, frequencies), 1, BT_CPU_VECTOR },
+                 { BT_OP_AT(rope, long_frequencies), 1, BT_CPU_VECTOR } },
     .rotates = true,
     .note = note_rope,
 };

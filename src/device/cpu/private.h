@@ -93,7 +93,7 @@ typedef struct {
 } bt_cpu_list;
 
 typedef struct {
-    bt_weight frequencies;
+    bt_weight frequencies, long_frequencies;
     float     magnitude;
     uint64_t  at;                    /* [n_rows][2][n_half] in shared scratch */
     uint32_t  n_half, stride;        /* floats */

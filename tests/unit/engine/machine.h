@@ -42,7 +42,11 @@ static inline machine open_machine_with(const char *name, uint32_t n_threads, ui
 {
     machine m = { 0 };
     char path[1024];
-    snprintf(path, sizeof path, "%s/tests/golden/models/%s.gguf", BATON_SOURCE_DIR, name);
+    if (name[0] == '/') {
+        snprintf(path, sizeof path, "%s", name);
+    } else {
+        snprintf(path, sizeof path, "%s/tests/golden/models/%s.gguf", BATON_SOURCE_DIR, name);
+    }
     const bt_device_cpu_options cpu = { .isa = bt_cpu_isa_detect(), .n_threads = n_threads,
                                         .n_threads_batch = n_threads };
     must(bt_gguf_open(path, &m.file, &err));

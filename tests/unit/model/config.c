@@ -336,6 +336,48 @@ static void scaling_is_read(void **state)
     assert_true(c.rope_factor == 1.0f);
 }
 
+static void longrope_keys(bt_gguf_writer *w)
+{
+    bt_gguf_writer_put_string(w, "llama.rope.scaling.type", "longrope");
+    bt_gguf_writer_put_integer(w, "llama.rope.scaling.original_context_length", BT_GGUF_U32, 256);
+}
+
+static void put_factors(bt_gguf_writer *w, const char *name)
+{
+    static const float ones[TINY_DIM / 2] = { 0 };
+    bt_gguf_writer_put_tensor(w, &(bt_gguf_writer_tensor){
+        .name = name, .type = BT_TYPE_F32, .n_dims = 1, .ne = { TINY_DIM / 2 }, .data = ones,
+        .size = sizeof ones });
+}
+
+static void long_factors_alone(bt_gguf_writer *w)
+{
+    longrope_keys(w);
+    put_factors(w, "rope_factors_long.weight");
+}
+
+static void both_factors(bt_gguf_writer *w)
+{
+    long_factors_alone(w);
+    put_factors(w, "rope_factors_short.weight");
+}
+
+static void long_prompts_are_those_above_the_original_context(void **state)
+{
+    (void)state;
+    bt_model_config c = expect_read("llama", NULL, both_factors);
+    assert_int_equal(c.rope_scaling, BT_ROPE_LONG);
+    assert_false(bt_model_is_long(&c, 1));
+    assert_false(bt_model_is_long(&c, 256));
+    assert_true(bt_model_is_long(&c, 257));
+    c = expect_read("llama", NULL, longrope_keys);         /* no factors, no difference */
+    assert_false(bt_model_is_long(&c, 257));
+    c = expect_read("llama", NULL, yarn_keys);
+    assert_false(bt_model_is_long(&c, 257));
+    expect_refused("llama", NULL, long_factors_alone, BT_E_BADFILE,
+                   "tensor 'rope_factors_short.weight' is missing");
+}
+
 static void gemma_flags(bt_gguf_writer *w)
 {
     static const uint8_t flags[] = { 0, 1, 0 };
@@ -378,6 +420,7 @@ int main(void)
         cmocka_unit_test(reals_out_of_range_are_refused),
         cmocka_unit_test(other_mistakes_are_named),
         cmocka_unit_test(scaling_is_read),
+        cmocka_unit_test(long_prompts_are_those_above_the_original_context),
         cmocka_unit_test(gemma_patterns),
     };
     return cmocka_run_group_tests_name("model/config", tests, NULL, NULL);
