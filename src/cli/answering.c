@@ -174,7 +174,8 @@ static bt_status open_engine(const bt_answering_options *o, const bt_answering_h
                              bt_answering *a, bt_error *err)
 {
     const bt_engine_options engine = {
-        .model = a->setup.model, .tokenizer = a->setup.tokenizer, .device = a->setup.device,
+        .file = a->setup.file, .model = a->setup.model,
+        .tokenizer = a->setup.tokenizer, .device = a->setup.device,
         .n_parallel = o->n_parallel,
         .n_ctx = bt_setup_context(&a->setup, o->n_ctx, a->type_k, a->type_v),
         .n_batch = o->n_batch, .n_prefill_chunk = o->chunk, .type_k = a->type_k,

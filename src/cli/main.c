@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/verbs.h"
+#include "gguf/gguf.h"
 
 static const bt_verb *const verbs[] = {
     &bt_verb_serve, &bt_verb_worker,   &bt_verb_run,
@@ -51,6 +52,7 @@ int main(int argc, char **argv)
         puts("baton " BATON_VERSION);
         return 0;
     }
+    bt_gguf_guard_start();
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
         if (strcmp(argv[1], verbs[i]->name) == 0) {
             return bt_verb_main(verbs[i], argc - 2, argv + 2);

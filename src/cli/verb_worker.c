@@ -108,7 +108,7 @@ static bt_engine_options engine_options(const options *o, const bt_setup *s, bt_
     /* As many places again for prompts much shorter than those in work (docs/handoff.md). */
     const uint32_t places = 2 * o->n_prefill < BT_PARALLEL_MAX ? 2 * o->n_prefill : BT_PARALLEL_MAX;
     return (bt_engine_options){
-        .model = s->model, .device = s->device,
+        .file = s->file, .model = s->model, .device = s->device,
         .n_parallel = places < n_batch || n_batch < o->n_prefill ? places : n_batch,
         .snapshot_every = o->snapshot_every, .snapshot_bytes = o->snapshot_bytes,
         .n_ctx = context_of(o, bt_model_config_of(s->model)),

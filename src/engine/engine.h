@@ -35,7 +35,8 @@ typedef struct bt_engine  bt_engine;
 typedef struct bt_request bt_request;
 
 typedef struct {
-    const bt_model     *model;         /* all three borrowed */
+    const bt_gguf      *file;          /* prompts are refused once it was written to; may be NULL */
+    const bt_model     *model;         /* all borrowed */
     const bt_tokenizer *tokenizer;
     bt_device          *device;
     uint32_t n_parallel;               /* sequences running at once, 1 .. BT_PARALLEL_MAX */

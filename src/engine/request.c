@@ -275,6 +275,9 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     BT_ASSERT(o->n_cuts == 0 || o->cuts);
     BT_TRY(check_length(e, o, err));
     BT_TRY(check_options(e, o, err));
+    if (e->options.file) {
+        BT_TRY(bt_gguf_unchanged(e->options.file, err));
+    }
     bt_request *r = bt_alloc_zero(BT_MEM_engine, 1, sizeof *r);
     if (!r) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a request");

@@ -2,6 +2,8 @@
 #ifndef BT_GGUF_FILE_H
 #define BT_GGUF_FILE_H
 
+#include <time.h>
+
 #include "base/bytes.h"
 #include "gguf/gguf.h"
 
@@ -10,7 +12,16 @@ typedef struct {
     const uint8_t *data;
     size_t         size;
     bool           mapped;
+    int            fd;                 /* open while mapped: a path may name another file by then */
+    time_t         time_s;             /* of the last change, when it was mapped */
+    long           time_ns;
 } bt_gguf_map;
+
+#ifdef __APPLE__
+#define BT_GGUF_STAT_NS(about) ((about).st_mtimespec.tv_nsec)
+#else
+#define BT_GGUF_STAT_NS(about) ((about).st_mtim.tv_nsec)
+#endif
 
 /* Text -> position in a table, by open addressing. The seed is random, so that nobody can write a
  * file whose names all meet in one slot. */
@@ -40,6 +51,11 @@ struct bt_gguf {
 
 BT_MUST_CHECK bt_status bt_gguf_map_open(const char *path, bt_gguf_map *ret_map, bt_error *err);
 void bt_gguf_map_done(bt_gguf_map *map);
+
+/* Mappings that the handler of bt_gguf_guard_start knows by name; `path` is borrowed until
+ * removed. Beyond 64 they have none. */
+void bt_gguf_guard_add(const bt_gguf_map *map, const char *path);
+void bt_gguf_guard_remove(const bt_gguf_map *map);
 
 /* Room for n entries; `table` is passed to text_of with every call. */
 BT_MUST_CHECK bt_status bt_gguf_index_init(bt_gguf_index *x, uint32_t n);

@@ -4,8 +4,8 @@
  * it, and maps the tensor data. A split file is opened by its first part; the others are found
  * beside it. Nothing is copied but the tables; strings and tensor data stay in the mapping.
  *
- * Lifetime: open to close; every pointer given out lives until close. The file must keep its size
- *           as long: touching a page that was cut off ends the process (replace by renaming).
+ * Lifetime: open to close; every pointer given out lives until close. The file must stay as it is
+ *           as long (replace files by renaming): see bt_gguf_unchanged and bt_gguf_guard_start.
  * Threads:  immutable after open.
  * Failure:  open says what is wrong, where (file, key or tensor, byte) and what to do.
  *
@@ -59,6 +59,13 @@ BT_MUST_CHECK bt_status bt_gguf_open(const char *path, bt_gguf **ret_file, bt_er
 BT_MUST_CHECK bt_status bt_gguf_open_memory(const void *bytes, size_t size, const char *name,
                                             bt_gguf **ret_file, bt_error *err);
 void bt_gguf_close(bt_gguf *file);                                       /* NULL is fine */
+
+/* BT_E_IO when a part was written to since it was opened (size or time of change). A few
+ * microseconds; a file that was replaced by renaming, or removed, is still whole here. */
+BT_MUST_CHECK bt_status bt_gguf_unchanged(const bt_gguf *file, bt_error *err);
+/* From now on a file that is cut short while it is mapped ends the process with a sentence that
+ * names it, and not with SIGBUS alone. For programs; call once, at start. */
+void bt_gguf_guard_start(void);
 
 const char *bt_gguf_path(const bt_gguf *file);
 uint64_t    bt_gguf_size_bytes(const bt_gguf *file);                     /* all parts */

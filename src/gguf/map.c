@@ -28,7 +28,9 @@ static bt_status map_descriptor(int fd, const char *path, bt_gguf_map *ret_map, 
     if (data == MAP_FAILED) {
         return bt_fail(err, BT_E_IO, "'%s' cannot be mapped: %s", path, strerror(errno));
     }
-    *ret_map = (bt_gguf_map){ .data = data, .size = (size_t)about.st_size, .mapped = true };
+    *ret_map = (bt_gguf_map){ .data = data, .size = (size_t)about.st_size, .mapped = true,
+                              .fd = fd, .time_s = about.st_mtime,
+                              .time_ns = BT_GGUF_STAT_NS(about) };
     return BT_OK;
 }
 
@@ -41,7 +43,9 @@ bt_status bt_gguf_map_open(const char *path, bt_gguf_map *ret_map, bt_error *err
                        path, strerror(errno));
     }
     const bt_status status = map_descriptor(fd, path, ret_map, err);
-    close(fd);
+    if (status != BT_OK) {
+        close(fd);
+    }
     return status;
 }
 
@@ -49,6 +53,7 @@ void bt_gguf_map_done(bt_gguf_map *map)
 {
     if (map->mapped) {
         munmap((void *)(uintptr_t)map->data, map->size);
+        close(map->fd);
     }
     *map = (bt_gguf_map){ 0 };
 }

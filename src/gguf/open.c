@@ -20,6 +20,7 @@ static bt_status read_mapped(const char *path, bt_gguf_map map, bt_gguf **ret_fi
         bt_gguf_close(file);
         return bt_fail(err, BT_E_NOMEM, "'%s': no memory to open it", path);
     }
+    bt_gguf_guard_add(&file->map, file->path);
     const char *slash = strrchr(file->path, '/');
     file->name = slash && slash[1] ? slash + 1 : file->path;
     const bt_status status = bt_gguf_header_read(file, err);
@@ -83,6 +84,7 @@ void bt_gguf_close(bt_gguf *file)
     bt_free(file->tensors);
     bt_gguf_index_done(&file->keys);
     bt_free(file->pairs);
+    bt_gguf_guard_remove(&file->map);
     bt_gguf_map_done(&file->map);
     bt_free(file->path);
     bt_free(file);
