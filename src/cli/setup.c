@@ -12,6 +12,7 @@
 #include "device/throttle.h"
 #include "device/trace.h"
 #include "handoff/prefill.h"
+#include "text/chat.h"
 
 #define AT(field) offsetof(bt_setup_options, field)
 
@@ -198,11 +199,35 @@ bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens)
     return true;
 }
 
+bool bt_setup_chat_template(const char *text)
+{
+    bt_chat_format *format;
+    bt_error err;
+    if (!text) {
+        return true;
+    }
+    if (bt_text_chat_format_create(NULL, NULL, text, &format, &err) != BT_OK) {
+        bt_cli_usage_error("%s: %s", bt_cli_set_by("--chat-template"), err.text);
+        return false;
+    }
+    bt_text_chat_format_destroy(format);
+    return true;
+}
+
+static void warn_of_context(const bt_model_config *c, uint32_t wanted)
+{
+    if (c->n_ctx_train > 0 && wanted > c->n_ctx_train) {
+        bt_log(BT_LOG_WARN, "context_exceeds_training", "n_ctx=%u trained=%u effect=%s", wanted,
+               c->n_ctx_train, "answers get worse beyond what the model was trained for");
+    }
+}
+
 uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v)
 {
     enum { LEAST = 512 };
     const bt_model_config *c = bt_model_config_of(s->model);
     if (wanted > 0) {
+        warn_of_context(c, wanted);
         return wanted;
     }
     const uint32_t trained = c->n_ctx_train > LEAST ? c->n_ctx_train : LEAST;

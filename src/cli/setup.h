@@ -48,6 +48,8 @@ void bt_setup_close(bt_setup *s);
 bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type);
 /* --prefill-min-tokens: a number of tokens or "auto" (BT_PREFILL_MIN_AUTO); false: said why not. */
 bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens);
+/* --chat-template: a known name or a template that is understood; NULL is fine. false: said why. */
+bool bt_setup_chat_template(const char *text);
 /* Positions for `wanted` 0: what the model was trained for, as far as half of the memory that the
  * weights leave goes; else `wanted`. */
 uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v);

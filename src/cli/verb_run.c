@@ -308,7 +308,7 @@ static int run(const void *given, int n_rest, char **rest)
     if (code != 0) {
         return code;
     }
-    if (!bt_answering_check(&o.common, &s.with)) {
+    if (!bt_setup_chat_template(o.chat_template) || !bt_answering_check(&o.common, &s.with)) {
         return 2;
     }
     code = bt_answering_refuse_idle(o.common.workers != NULL, false);

@@ -71,7 +71,7 @@ static const bt_option serving_table[] = {
       "-1: until the context is full (default: -1)", false, -1, INT32_MAX },
     { "Serving", "--no-ui", NULL, "NO_UI", BT_OPT_FLAG, AT(no_ui), "no page at /", false },
     { "Access", "--api-key", "KEY[,KEY...]", "API_KEY", BT_OPT_TEXT, AT(api_keys),
-      "keys that clients must give (default: none is asked for)", false },
+      "keys that clients must give (default: none is asked for)", false, 0, 0, "LLAMA_API_KEY" },
     { "Access", "--api-key-file", "FILE", "API_KEY_FILE", BT_OPT_TEXT, AT(api_key_file),
       "the same, one a line", false },
     { "Access", "--cors-origins", "ORIGIN[,...]", "CORS_ORIGINS", BT_OPT_TEXT, AT(cors_origins),
@@ -436,7 +436,7 @@ static int run(const void *given, int n_rest, char **rest)
         bt_link_address_parse(o.prefill_listen, &prefill_listen, &err) != BT_OK) {
         return bt_cli_usage_error("%s: %s", bt_cli_set_by("--prefill-listen"), err.text);
     }
-    if (!bt_answering_check(&o.common, &s.with)) {
+    if (!bt_setup_chat_template(o.chat_template) || !bt_answering_check(&o.common, &s.with)) {
         return 2;
     }
     const int idle = bt_answering_refuse_idle(o.common.workers || o.workers_file,

@@ -8,9 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/status.h"
+
+#if defined(__APPLE__)
+extern char **environ;                 /* no header has it */
+#endif
 
 enum { NAME_MAX_BYTES = 64, SETTINGS_MAX = 160, MESSAGE_BYTES_MAX = 2048 };
 
@@ -359,17 +365,30 @@ static int bad_value(const bt_option *o, const char *name, const char *text)
                               text, low, high);
 }
 
+/* The `index`-th variable that is read for an option, the last one wins; false: no more. */
+static bool variable_at(const bt_option *o, size_t index, char to[NAME_MAX_BYTES + 16])
+{
+    static const char *const prefixes[] = { "", "LLAMA_ARG_", "BATON_" };
+    const char *name = index == 0 ? o->secret_env : o->env;
+    if (index >= BT_LEN(prefixes)) {
+        return false;
+    }
+    snprintf(to, NAME_MAX_BYTES + 16, "%s%s", prefixes[index], name ? name : "");
+    if (!name) {
+        to[0] = '\0';
+    }
+    return true;
+}
+
 typedef struct { char *options; int error; } environment_pass;
 
 /* LLAMA_ARG_X first, BATON_X over it; an empty variable counts as unset. */
 static void read_environment(void *context, const bt_option *o)
 {
     environment_pass *p = context;
-    static const char *const prefixes[] = { "LLAMA_ARG_", "BATON_" };
-    for (size_t i = 0; i < 2 && o->env && p->error == 0; i++) {
-        char name[NAME_MAX_BYTES + 16];
-        snprintf(name, sizeof name, "%s%s", prefixes[i], o->env);
-        const char *text = getenv(name);
+    char name[NAME_MAX_BYTES + 16];
+    for (size_t i = 0; p->error == 0 && variable_at(o, i, name); i++) {
+        const char *text = name[0] ? getenv(name) : NULL;
         if (text && text[0]) {
             if (!store_value(o, text, p->options + o->offset)) {
                 p->error = bad_value(o, name, text);
@@ -377,6 +396,43 @@ static void read_environment(void *context, const bt_option *o)
             remember(o, name, text, true);
         }
     }
+}
+
+typedef struct {
+    const char *entry;                 /* "LLAMA_SERVER_API_KEY=..." */
+    size_t      size;                  /* of the name */
+    bool        wanted, read;          /* the verb has such a secret; an option reads this one */
+} secret_search;
+
+static void look_for_secret(void *context, const bt_option *o)
+{
+    secret_search *s = context;
+    char name[NAME_MAX_BYTES + 16];
+    s->wanted |= o->secret_env != NULL;
+    for (size_t i = 0; variable_at(o, i, name); i++) {
+        s->read |= strlen(name) == s->size && strncmp(name, s->entry, s->size) == 0;
+    }
+}
+
+/* Whoever sets a key by a name that is almost right must not get a server without one. */
+static int refuse_unread_secrets(const bt_verb *verb)
+{
+    for (char **entry = environ; *entry; entry++) {
+        secret_search s = { .entry = *entry, .size = strcspn(*entry, "=") };
+        char name[NAME_MAX_BYTES + 16];
+        snprintf(name, sizeof name, "%.*s", (int)s.size, *entry);
+        const bool ours = strncmp(name, "LLAMA_", 6) == 0 || strncmp(name, "BATON_", 6) == 0;
+        if (!ours || (!strstr(name, "API_KEY") && !strstr(name, "APIKEY"))) {
+            continue;
+        }
+        for_each_option(verb, look_for_secret, &s);
+        if (s.wanted && !s.read && (*entry)[s.size] && (*entry)[s.size + 1]) {
+            return bt_cli_usage_error("the variable %s is set, but nothing reads it: the key is "
+                                      "BATON_API_KEY or LLAMA_API_KEY, or a file named by "
+                                      "BATON_API_KEY_FILE", name);
+        }
+    }
+    return 0;
 }
 
 static int parse_words(const bt_verb *verb, int argc, char **argv, char *options, int *ret_rest)
@@ -478,7 +534,7 @@ int bt_verb_main(const bt_verb *verb, int argc, char **argv)
     environment_pass p = { .options = options };
     for_each_option(verb, read_environment, &p);
     int n_rest = 0;
-    int code = p.error;
+    int code = p.error != 0 ? p.error : refuse_unread_secrets(verb);
     if (code == 0) {
         code = parse_words(verb, argc, argv, options, &n_rest);
     }

@@ -31,6 +31,8 @@ typedef struct {
     const char    *help;       /* one sentence with default and unit */
     bool           negatable;
     double         low, high;  /* numbers allowed, both included; 0, 0: all of the kind */
+    const char    *secret_env; /* one more variable, "LLAMA_API_KEY". Nothing that is called much
+                                * like it may be set without being read: see verbs.c */
 } bt_option;
 
 #define BT_OPTION_TABLES_MAX 7

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "handoff/prefill_private.h"
 #include "base/say.h"
+#include "link/address.h"
 #include "link/sync.h"
 
 enum { ADDRESS_MAX = 128 };
@@ -40,24 +41,16 @@ static bool has(const list *l, const char *address)
 
 static bt_status check_address(const char *address, bt_error *err)
 {
-    const char *colon = strrchr(address, ':');
-    unsigned port = 0;
-    bool good = colon && colon != address && colon[1];
-    for (const char *c = colon ? colon + 1 : ""; good && *c; c++) {
-        good = *c >= '0' && *c <= '9' && port <= 65535;
-        port = port * 10 + (unsigned)(*c - '0');
-    }
-    if (!good || port == 0 || port > 65535) {
-        return bt_fail(err, BT_E_BADINPUT, "worker '%.100s': want HOST:PORT, port 1 to 65535",
-                       address);
-    }
-    return BT_OK;
+    bt_link_address a;
+    BT_TRY(bt_link_address_parse(address, &a, err));
+    return a.port > 0 ? BT_OK : bt_fail(err, BT_E_BADINPUT, "'%s': a worker has a port from 1 to "
+                                        "65535", address);
 }
 
-/* "a:1; b:2"; empty parts are skipped, and so is a worker named twice. */
+/* "a:1, b:2; c:3"; empty parts are skipped, and so is a worker named twice. */
 static bt_status parse(const char *text, list *l, bt_error *err)
 {
-    static const char between[] = "; \t\r\n";
+    static const char between[] = ",; \t\r\n";
     l->n = 0;
     for (text += strspn(text, between); *text; text += strspn(text, between)) {
         const size_t size = strcspn(text, between);

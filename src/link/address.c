@@ -40,6 +40,34 @@ static bt_status parse_port(const char *text, const char *port, uint16_t *ret_po
     return BT_OK;
 }
 
+/* What a name or an IPv4 address is made of; within brackets colons too. Other bytes than ASCII are
+ * left to the resolver. */
+static bool is_host(const char *host, size_t n, bool bracketed)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)host[i];
+        const bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+        if (!letter && !(c >= '0' && c <= '9') && !strchr("-._%", c) && c < 0x80 &&
+            !(bracketed && c == ':')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* More than one colon, and no bracket at the beginning. */
+static bt_status fail_colons(const char *text, bt_error *err)
+{
+    if (strstr(text, "://")) {
+        return bt_fail(err, BT_E_BADINPUT, "'%s' is a URL; expected HOST:PORT", text);
+    }
+    if (strpbrk(text, ",; ")) {
+        return bt_fail(err, BT_E_BADINPUT, "'%s' is more than one address; expected HOST:PORT",
+                       text);
+    }
+    return bt_fail(err, BT_E_BADINPUT, "'%s': an IPv6 address is written [ADDRESS]:PORT", text);
+}
+
 bt_status bt_link_address_parse(const char *text, bt_link_address *ret_address, bt_error *err)
 {
     bt_link_address a;
@@ -60,8 +88,7 @@ bt_status bt_link_address_parse(const char *text, bt_link_address *ret_address, 
             return bt_fail(err, BT_E_BADINPUT, "'%s': no port; expected HOST:PORT", text);
         }
         if (strchr(text, ':') != colon) {
-            return bt_fail(err, BT_E_BADINPUT, "'%s': an IPv6 address is written [ADDRESS]:PORT",
-                           text);
+            return fail_colons(text, err);
         }
         n = (size_t)(colon - text);
     }
@@ -73,6 +100,10 @@ bt_status bt_link_address_parse(const char *text, bt_link_address *ret_address, 
     if (n >= sizeof a.host) {
         return bt_fail(err, BT_E_BADINPUT, "the host of '%.40s...' has %zu characters, at most %zu",
                        text, n, sizeof a.host - 1);
+    }
+    if (!is_host(host, n, text[0] == '[')) {
+        return bt_fail(err, BT_E_BADINPUT, "'%s': '%.*s' is not a host; expected HOST:PORT", text,
+                       (int)n, host);
     }
     memcpy(a.host, host, n);
     a.host[n] = '\0';

@@ -7,6 +7,8 @@ begins with "error: ".
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import harness
 
@@ -16,7 +18,7 @@ NOWHERE = "/nowhere/model.gguf"
 def baton(*words, code=2, **variables):
     """What the program says on standard error; fails unless it is one sentence."""
     clean = {k: v for k, v in os.environ.items()
-             if not k.startswith(("BATON", "LLAMA_ARG_")) or k == "BATON"}
+             if not k.startswith(("BATON", "LLAMA_")) or k == "BATON"}
     done = subprocess.run([harness.program(), *map(str, words)], capture_output=True, text=True,
                           env=clean | variables, stdin=subprocess.DEVNULL, timeout=60)
     what = f"{variables} baton {' '.join(map(str, words))}"
@@ -143,9 +145,12 @@ def nothing_starts_that_cannot():
     """Said before it listens, and (exit 2: checked in baton()) without a word on standard output."""
     model = harness.model()
     for verb in (["serve", "--port", "0"], ["run", "-p", "x"]):
-        for wrong in ("nohost", "a:0", "a:65536", ":1", ";;", "", "a:1;b"):
+        for wrong in ("nohost", "a:0", "a:65536", ":1", ";;", "", "a:1;b", "a:1,b", "a:1,,b:0",
+                      "http://a:1", "::1:1", "a/b:1", "[::1:1", "a:1/", "user@a:1"):
             expect(baton(*verb, "-m", model, "--prefill-device", wrong), "--prefill-device: ")
-    for wrong in ("nonsense", "127.0.0.1", "a:99999"):
+    for right in ("a:1,b:2", "a:1;b:2", "a:1 , b:2", "[::1]:1,a_b.c-d:2", "[fe80::1%eth0]:1"):
+        expect(baton("serve", "-m", NOWHERE, "--prefill-device", right, code=1), NOWHERE)
+    for wrong in ("nonsense", "127.0.0.1", "a:99999", "http://127.0.0.1:1", "a:1,b:2"):
         expect(baton("serve", "-m", model, "--prefill-listen", wrong), "--prefill-listen: ")
     path = os.path.join(os.path.dirname(os.path.abspath(model)), "no-such-list")
     for option in (["--prefill-device-file", path], ["--prefill-device-file", model],
@@ -157,7 +162,47 @@ def nothing_starts_that_cannot():
         assert option[-1] in done.stderr, f"{option}: {done}"
 
 
+def keys_are_not_lost():
+    """A variable that is almost the one for the API key stops the start: it would be open."""
+    for name in ("LLAMA_SERVER_API_KEY", "BATON_SERVER_API_KEY", "LLAMA_ARG_API_KEYS",
+                 "BATON_APIKEY", "LLAMA_API_KEY_FILE_"):
+        expect(baton("serve", "-m", NOWHERE, **{name: "k"}), name, "BATON_API_KEY")
+        expect(baton("serve", "-m", NOWHERE, code=1, **{name: ""}), NOWHERE)
+        expect(baton("worker", "-m", NOWHERE, code=1, **{name: "k"}), NOWHERE)
+    for name in ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY", "BATON_API_KEY", "BATON_API_KEY_FILE"):
+        expect(baton("serve", "-m", NOWHERE, code=1, **{name: "k"}), NOWHERE)
+    os.environ["LLAMA_API_KEY"] = "secret"
+    try:
+        with harness.Server() as server:
+            for path, key, code in (("/props", None, 401), ("/props", "secret", 200)):
+                headers = {"Authorization": f"Bearer {key}"} if key else {}
+                request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}",
+                                                 headers=headers)
+                try:
+                    got = urllib.request.urlopen(request, timeout=60).status
+                except urllib.error.HTTPError as error:
+                    got = error.code
+                assert got == code, f"{path} with {key}: {got}"
+    finally:
+        del os.environ["LLAMA_API_KEY"]
+
+
+def templates_and_contexts_are_checked():
+    """An unknown chat format is refused; a context that the model does not know is warned about."""
+    for verb in (["serve", "--port", "0"], ["run", "--chat", "-p", "x"]):
+        for wrong in ("chatmll", "{{ no such template }}"):
+            expect(baton(*verb, "-m", NOWHERE, "--chat-template", wrong), "--chat-template: ")
+        expect(baton(*verb, "-m", NOWHERE, BATON_CHAT_TEMPLATE="nothing"), "BATON_CHAT_TEMPLATE: ")
+        expect(baton(*verb, "-m", NOWHERE, "--chat-template", "llama3", code=1), NOWHERE)
+    for n, warns in ((100000, 1), (64, 0)):
+        with harness.Server("-c", str(n)) as server:
+            text = server.text()
+            assert text.count(f"event=context_exceeds_training n_ctx={n} ") == warns, text
+
+
 def main():
+    keys_are_not_lost()
+    templates_and_contexts_are_checked()
     nothing_starts_that_cannot()
     help_is_true()
     nothing_is_ignored()

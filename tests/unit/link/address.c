@@ -20,7 +20,8 @@ static void addresses_are_taken_apart(void **state)
     static const char *bad[] = {"",         ":",        "spark",    "spark:",     ":7070",
                                 "a:b",      "a:65536",  "a:-1",     "a:1x",       "::1:80",
                                 "[::1]",    "[::1]80",  "[::1",     "[]:80",      "a:9999999999",
-                                "a: 80",    "a:0x50"};
+                                "a: 80",    "a:0x50",   "a/b:1",    "u@a:1",      "http://a:1",
+                                "a:1,b:2",  "a,b:2",    "[::1/x]:1"};
     bt_link_address a;
 
     for (size_t i = 0; i < BT_LEN(good); i++) {
@@ -56,6 +57,8 @@ static void failures_to_connect_are_told_apart(void **state)
     expect("no-such-host.invalid:7070", NULL, BT_E_NOTFOUND, "no-such-host.invalid");
     expect("127.0.0.1:0", NULL, BT_E_BADINPUT, "port 0");
     expect("spark", NULL, BT_E_BADINPUT, "no port");
+    expect("http://spark:1", NULL, BT_E_BADINPUT, "is a URL");
+    expect("a:1,b:2", NULL, BT_E_BADINPUT, "more than one address");
 }
 
 #ifdef __linux__
