@@ -33,7 +33,8 @@ ROOMS = {
     "cost": ["base"],
     "route": ["base", "cost"],
     "transfer": ["base", "kv", "wire"],
-    "handoff": ["engine", "link", "route", "transfer"],
+    "doctor": ["link"],
+    "handoff": ["engine", "doctor", "route", "transfer"],
     "serve": ["engine", "handoff"],
     "cli": ["serve"],
 }

@@ -1,6 +1,6 @@
-/* baton doctor - looks at a worker and the way to it, and says what mends what is wrong.
+/* baton doctor - looks at a worker and the way to it; names the commands that fix what is wrong.
  *
- * Exit code: 0 all is well (there may be advice), 1 there is a problem, 2 usage. */
+ * Exit code: 0 no problem (there may be advice), 1 there is a problem, 2 usage. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cli/setup.h"
 #include "cpu/kernels.h"
-#include "handoff/advice.h"
+#include "doctor/advice.h"
 #include "handoff/identity.h"
 #include "link/key.h"
 
@@ -86,14 +86,14 @@ static bool compare(const options *o, bt_type type_k, bt_type type_v, bt_checkup
 }
 
 /* 1 MiB after a rest and at once after another, then as much as takes a while. */
-static bt_status measure_goodput(bt_visit *v, bt_checkup *c, bt_error *err)
+static bt_status measure_goodput(bt_probe *v, bt_checkup *c, bt_error *err)
 {
     double ms;
-    BT_TRY(bt_doctor_visit_probe(v, MIB, &ms, err));
-    BT_TRY(bt_doctor_visit_rest(v, REST_MS, err));
-    BT_TRY(bt_doctor_visit_probe(v, MIB, &c->rested_ms, err));
+    BT_TRY(bt_doctor_probe_measure(v, MIB, &ms, err));
+    BT_TRY(bt_doctor_probe_rest(v, REST_MS, err));
+    BT_TRY(bt_doctor_probe_measure(v, MIB, &c->rested_ms, err));
     for (int i = 0; i < 3; i++) {
-        BT_TRY(bt_doctor_visit_probe(v, MIB, &ms, err));
+        BT_TRY(bt_doctor_probe_measure(v, MIB, &ms, err));
         c->warm_ms = i == 0 || ms < c->warm_ms ? ms : c->warm_ms;
     }
     uint32_t n_mib = 4;
@@ -101,24 +101,24 @@ static bt_status measure_goodput(bt_visit *v, bt_checkup *c, bt_error *err)
         n_mib *= 2;
     }
     for (int i = 0; i < 2; i++) {
-        BT_TRY(bt_doctor_visit_probe(v, n_mib * MIB, &ms, err));
+        BT_TRY(bt_doctor_probe_measure(v, n_mib * MIB, &ms, err));
         c->large_ms = i == 0 || ms < c->large_ms ? ms : c->large_ms;
     }
     c->large_bytes = (double)n_mib * MIB;
     return BT_OK;
 }
 
-static bt_status measure(bt_visit *v, bt_checkup *c, bt_error *err)
+static bt_status measure(bt_probe *v, bt_checkup *c, bt_error *err)
 {
     bt_status s = BT_OK;
     while (s == BT_OK && c->n_round_trips < N_ROUND_TRIPS) {
-        s = bt_doctor_visit_probe(v, 0, &c->round_trip_ms[c->n_round_trips], err);
+        s = bt_doctor_probe_measure(v, 0, &c->round_trip_ms[c->n_round_trips], err);
         c->n_round_trips += s == BT_OK;
     }
     if (s == BT_OK) {
         s = measure_goodput(v, c, err);
     }
-    bt_doctor_visit_socket_get(v, &c->socket);
+    bt_doctor_probe_socket_get(v, &c->socket);
     return s;
 }
 
@@ -127,12 +127,12 @@ static void look_who_else(const bt_link_options *link, bt_checkup *c)
 {
     const bt_status s = c->visit_error.status;
     bt_link_options without = *link;
-    bt_visit *v = NULL;
+    bt_probe *v = NULL;
     bt_error err;
     without.key_file = NULL;
     if (s == BT_E_AUTH && link->key_file) {
-        c->worker_keyless = bt_doctor_visit_open(c->address, &without, &v, &err) == BT_OK;
-        bt_doctor_visit_close(v);
+        c->worker_keyless = bt_doctor_probe_open(c->address, &without, &v, &err) == BT_OK;
+        bt_doctor_probe_close(v);
     }
     c->http = !c->worker_keyless && s != BT_E_REFUSED && s != BT_E_FULL && s != BT_E_NOMEM &&
               bt_doctor_reach_speaks_http(c->address, HTTP_MS);
@@ -142,17 +142,17 @@ static void visit(const options *o, bt_checkup *c)
 {
     const bt_link_options link = { .key_file = o->key_file, .buffer_bytes = c->buffer_bytes,
                                    .connect_timeout_ms = o->timeout_ms };
-    bt_visit *v = NULL;
-    if (bt_doctor_visit_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
+    bt_probe *v = NULL;
+    if (bt_doctor_probe_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
         look_who_else(&link, c);
         return;
     }
     c->visit_error = (bt_error){ 0 };
-    c->facts = *bt_doctor_visit_facts_of(v);
+    c->facts = *bt_doctor_probe_facts_of(v);
     if (measure(v, c, &c->probe_error) == BT_OK) {
         c->probe_error = (bt_error){ 0 };
     }
-    bt_doctor_visit_close(v);
+    bt_doctor_probe_close(v);
 }
 
 /* Before the way to the worker, and whatever becomes of that. */
@@ -222,15 +222,15 @@ static void print_text(const bt_checkup *c, const bt_findings *f)
         const bt_finding *at = &f->list[i];
         n[at->state]++;
         printf("%s %-11s %s\n", marks[at->state], at->name, at->text);
-        for (uint32_t j = 0; j < at->n_mends; j++) {
-            printf("%21s%s$ %s\n", "", at->mends[j].worker ? "worker" : "here",
-                   at->mends[j].command);
+        for (uint32_t j = 0; j < at->n_fixes; j++) {
+            printf("%21s%s$ %s\n", "", at->fixes[j].worker ? "worker" : "here",
+                   at->fixes[j].command);
         }
     }
     printf("%s: %s", c->address,
-           !bt_doctor_findings_well(f) ? "not well"
-           : bt_doctor_checkup_full(c) ? "well, if your server is connected there"
-                                       : "all is well");
+           !bt_doctor_findings_well(f) ? "FAIL"
+           : bt_doctor_checkup_full(c) ? "OK if your server is connected there"
+                                       : "OK");
     print_count(": ", n[BT_FINDING_PROBLEM], "problem", "problems");
     print_count(n[BT_FINDING_PROBLEM] > 0 ? ", " : ", with ", n[BT_FINDING_ADVICE],
                 "piece of advice", "pieces of advice");
@@ -239,19 +239,19 @@ static void print_text(const bt_checkup *c, const bt_findings *f)
 
 static json_t *finding_json(const bt_finding *at)
 {
-    json_t *mends = json_array();
-    for (uint32_t j = 0; j < at->n_mends; j++) {
-        json_array_append_new(mends, json_pack("{s:s,s:s}", "on",
-                                               at->mends[j].worker ? "worker" : "here",
-                                               "command", at->mends[j].command));
+    json_t *fixes = json_array();
+    for (uint32_t j = 0; j < at->n_fixes; j++) {
+        json_array_append_new(fixes, json_pack("{s:s,s:s}", "on",
+                                               at->fixes[j].worker ? "worker" : "here",
+                                               "command", at->fixes[j].command));
     }
     return json_pack("{s:s,s:s,s:s,s:o}", "name", at->name, "state",
-                     bt_doctor_finding_state_name(at->state), "text", at->text, "mend", mends);
+                     bt_doctor_finding_state_name(at->state), "text", at->text, "fix", fixes);
 }
 
 static json_t *figures_json(const bt_checkup *c)
 {
-    const bt_spread s = bt_cost_spread_of(c->round_trip_ms, c->n_round_trips);
+    const bt_spread s = bt_doctor_spread_of(c->round_trip_ms, c->n_round_trips);
     return json_pack("{s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:b}",
                      "round_trip_ms", s.median, "round_trip_ms_low", s.low,
                      "round_trip_ms_high", s.high, "mib_after_rest_ms", c->rested_ms,
@@ -273,10 +273,10 @@ static int print_json(const bt_checkup *c, const bt_findings *f)
     json_t *reach = json_array();
     for (uint32_t i = 0; i < c->n_reach; i++) {
         json_array_append_new(reach, json_pack("{s:s,s:s,s:f}", "address", c->reach[i].peer,
-                                               "kind", bt_doctor_reach_kind_name(c->reach[i].kind),
+                                               "kind", bt_link_reach_kind_name(c->reach[i].kind),
                                                "ms", c->reach[i].ms));
     }
-    json_t *all = json_pack("{s:s,s:b,s:o,s:o,s:o}", "worker", c->address, "well",
+    json_t *all = json_pack("{s:s,s:b,s:o,s:o,s:o}", "worker", c->address, "ok",
                             (int)bt_doctor_findings_well(f), "reach", reach, "figures",
                             figures_json(c), "findings", list);
     const bool told = all && json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
@@ -327,7 +327,7 @@ static int run(const void *given, int n_rest, char **rest)
 
 const bt_verb bt_verb_doctor = {
     .name = "doctor",
-    .summary = "check a worker and the way to it, and say what mends it",
+    .summary = "check a worker and the way to it, and print the commands that fix it",
     .usage = "baton doctor HOST:PORT [--key-file FILE] [-m FILE] [options]",
     .example = "baton doctor spark:7070 --key-file key -m model.gguf",
     .options_size = sizeof(options),

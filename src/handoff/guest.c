@@ -69,7 +69,7 @@ static bool welcome(bt_handoff_guest *g, const bt_wire_hello *hello)
         .n_prefill = w->n_prefill,
         .chunk_tokens = bt_engine_options_of(w->engine)->n_prefill_chunk,
         .numerics = bt_wire_text_of(w->numerics),
-        .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),
+        .program = bt_wire_text_of(BT_WIRE_PROGRAM),
     };
     uint8_t body[512];
     size_t size;

@@ -30,7 +30,7 @@ bt_wire_hello bt_handoff_hello(const bt_engine *engine, uint64_t session, const 
         .token_bytes = bt_kv_codec_token_bytes(&stored),
         .numerics = bt_wire_text_of(numerics),
         .model = bt_wire_text_of(bt_model_config_of(o->model)->name),
-        .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),
+        .program = bt_wire_text_of(BT_WIRE_PROGRAM),
     };
 }
 

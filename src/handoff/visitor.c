@@ -51,7 +51,7 @@ static bt_status send_facts(bt_handoff_guest *g, bt_error *err)
         .tcp_wmem_max = system.tcp_wmem_max, .idle_restart = system.idle_restart,
         .congestion = bt_wire_text_of(system.congestion),
         .system = bt_wire_text_of(system.system), .numerics = bt_wire_text_of(w->numerics),
-        .program = bt_wire_text_of(BT_HANDOFF_PROGRAM),
+        .program = bt_wire_text_of(BT_WIRE_PROGRAM),
     };
     m.model = w->own.model;
     m.model.size = m.model.size < 256 ? m.model.size : 256;

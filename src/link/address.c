@@ -279,7 +279,7 @@ static bt_status connect_list(const char *text, const struct addrinfo *list,
         }
         close(fd);
         const uint64_t share_ms = (share + BT_NS_PER_MS / 2) / BT_NS_PER_MS;
-        status = bt_doctor_reach_explain(bt_doctor_reach_why(error, a), error, text, peer,
+        status = bt_link_reach_explain(bt_link_reach_why(error, a), error, text, peer,
                                          (uint32_t)share_ms, err);
     }
     return status;

@@ -3,19 +3,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/clock.h"
-#include "link/lookup.h"
-
-#ifdef MSG_NOSIGNAL
-#define NO_SIGNAL MSG_NOSIGNAL
-#else
-#define NO_SIGNAL 0                    /* an option of the socket instead */
-#endif
 
 #ifdef __APPLE__
 static const bool on_macos = true;
@@ -23,7 +13,7 @@ static const bool on_macos = true;
 static const bool on_macos = false;
 #endif
 
-const char *bt_doctor_reach_kind_name(bt_reach_kind kind)
+const char *bt_link_reach_kind_name(bt_reach_kind kind)
 {
     static const char *const names[] = {
 #define X(kind, name) name,
@@ -33,7 +23,7 @@ const char *bt_doctor_reach_kind_name(bt_reach_kind kind)
     return (unsigned)kind < BT_REACH_COUNT ? names[kind] : "unknown";
 }
 
-bt_reach_kind bt_doctor_reach_kind_of(int error, bool has_route, bool macos)
+bt_reach_kind bt_link_reach_kind_of(int error, bool has_route, bool macos)
 {
     switch (error) {
     case 0:
@@ -68,7 +58,7 @@ static void name(const char *address, const char *peer, char *to, size_t room)
     }
 }
 
-bt_status bt_doctor_reach_explain(bt_reach_kind kind, int error, const char *address,
+bt_status bt_link_reach_explain(bt_reach_kind kind, int error, const char *address,
                                   const char *peer, uint32_t waited_ms, bt_error *err)
 {
     char who[BT_LINK_HOST_MAX + BT_LINK_PEER_MAX + 16];
@@ -105,7 +95,7 @@ bt_status bt_doctor_reach_explain(bt_reach_kind kind, int error, const char *add
 }
 
 /* Connecting a datagram socket only looks the route up. */
-bool bt_doctor_reach_has_route(const struct sockaddr *address, socklen_t size)
+bool bt_link_reach_has_route(const struct sockaddr *address, socklen_t size)
 {
     const int fd = socket(address->sa_family, SOCK_DGRAM, 0);
     if (fd < 0) {
@@ -116,77 +106,9 @@ bool bt_doctor_reach_has_route(const struct sockaddr *address, socklen_t size)
     return found;
 }
 
-bt_reach_kind bt_doctor_reach_why(int error, const struct addrinfo *a)
+bt_reach_kind bt_link_reach_why(int error, const struct addrinfo *a)
 {
     const bool route =
-            error == EHOSTUNREACH && bt_doctor_reach_has_route(a->ai_addr, a->ai_addrlen);
-    return bt_doctor_reach_kind_of(error, route, on_macos);
-}
-
-static void try_one(const struct addrinfo *a, uint32_t timeout_ms, bt_reach *r)
-{
-    const uint64_t begun = bt_clock_ns();
-    bt_error err;
-    int fd;
-
-    *r = (bt_reach){.kind = BT_REACH_OTHER};
-    bt_link_address_tell(a->ai_addr, a->ai_addrlen, r->peer, sizeof r->peer);
-    errno = 0;
-    if (bt_link_socket_open(a, 0, &fd, &err) != BT_OK) {
-        r->error = errno;
-        return;
-    }
-    r->error = bt_link_socket_connect(fd, a, bt_clock_after_ms(timeout_ms), NULL);
-    r->ms = (double)(bt_clock_ns() - begun) / BT_NS_PER_MS;
-    r->kind = bt_doctor_reach_why(r->error, a);
-    close(fd);
-}
-
-bt_status bt_doctor_reach_try(const char *address, uint32_t timeout_ms, bt_reach list[BT_REACH_MAX],
-                              uint32_t *ret_n, bt_error *err)
-{
-    struct addrinfo *found = NULL;
-    bt_link_address a;
-    uint32_t n = 0;
-
-    BT_TRY(bt_link_address_parse(address, &a, err));
-    if (a.port == 0) {
-        return bt_fail(err, BT_E_BADINPUT, "'%s': port 0 cannot be connected to", address);
-    }
-    BT_TRY(bt_link_lookup(&a, false, bt_clock_after_ms(timeout_ms), NULL, &found,
-                          err));
-    for (const struct addrinfo *i = found; i != NULL && n < BT_REACH_MAX; i = i->ai_next) {
-        try_one(i, timeout_ms, &list[n++]);
-    }
-    freeaddrinfo(found);
-    *ret_n = n;
-    return n > 0 ? BT_OK : bt_fail(err, BT_E_NOTFOUND, "'%s': the name has no address", address);
-}
-
-/* ---- who else may listen there ---- */
-
-bool bt_doctor_reach_speaks_http(const char *address, uint32_t timeout_ms)
-{
-    static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    static const char begins[] = "HTTP/";
-    const bt_link_options o = {.connect_timeout_ms = timeout_ms};
-    const uint64_t until = bt_clock_after_ms(timeout_ms);
-    char peer[BT_LINK_PEER_MAX], said[sizeof begins - 1];
-    size_t n = 0;
-    bt_error err;
-    int fd;
-
-    if (bt_link_address_connect(address, &o, &fd, peer, &err) != BT_OK) {
-        return false;
-    }
-    bool open = send(fd, request, sizeof request - 1, NO_SIGNAL) == (ssize_t)sizeof request - 1;
-    while (open && n < sizeof said && bt_clock_ns() < until) {
-        if (bt_link_socket_wait(fd, POLLIN, NULL, until)) {
-            const ssize_t got = recv(fd, said + n, sizeof said - n, 0);
-            open = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
-            n += got > 0 ? (size_t)got : 0;
-        }
-    }
-    close(fd);
-    return n == sizeof said && memcmp(said, begins, n) == 0;
+            error == EHOSTUNREACH && bt_link_reach_has_route(a->ai_addr, a->ai_addrlen);
+    return bt_link_reach_kind_of(error, route, on_macos);
 }

@@ -1,7 +1,7 @@
-/* link/reach.h - whether an address can be connected to, and what stands in the way if not.
+/* link/reach.h - what stands in the way of connecting, in kinds and sentences.
  *
- * The kinds are what a person can do something about. bt_doctor_reach_kind_of() and
- * bt_doctor_reach_explain() are pure, so that every kind can be tested on any system.
+ * The kinds are what a person can do something about. bt_link_reach_kind_of() and
+ * bt_link_reach_explain() are pure, so that every kind can be tested on any system.
  * Threads: any. Failure: kinds and sentences; nothing is kept open.
  */
 #ifndef BT_LINK_REACH_H
@@ -29,36 +29,18 @@ typedef enum {
     BT_REACH_COUNT
 } bt_reach_kind;
 
-const char *bt_doctor_reach_kind_name(bt_reach_kind kind);             /* static */
+const char *bt_link_reach_kind_name(bt_reach_kind kind);             /* static */
 
 /* What an errno of connect() means (0: connected). `has_route`: the system knows a way to the
  * address all the same. On macOS that together is the permission for the local network. */
-bt_reach_kind bt_doctor_reach_kind_of(int error, bool has_route, bool macos);
+bt_reach_kind bt_link_reach_kind_of(int error, bool has_route, bool macos);
 /* The sentence for it, naming the address as given and as looked up. */
-bt_status bt_doctor_reach_explain(bt_reach_kind kind, int error, const char *address,
+bt_status bt_link_reach_explain(bt_reach_kind kind, int error, const char *address,
                                   const char *peer, uint32_t waited_ms, bt_error *err);
 /* Whether this system has a way to the address; sends nothing. */
-bool bt_doctor_reach_has_route(const struct sockaddr *address, socklen_t size);
+bool bt_link_reach_has_route(const struct sockaddr *address, socklen_t size);
 
 /* Of the errno that bt_link_socket_connect gave, on this system. */
-bt_reach_kind bt_doctor_reach_why(int error, const struct addrinfo *a);
-
-typedef struct {
-    char          peer[BT_LINK_PEER_MAX];  /* numeric address and port */
-    bt_reach_kind kind;
-    int           error;               /* errno; 0 when connected */
-    double        ms;                  /* until connected or given up */
-} bt_reach;
-
-enum { BT_REACH_MAX = 8 };
-
-/* Connects to each address that the name has, one after the other, and hangs up. BT_E_BADINPUT,
- * BT_E_NOTFOUND, BT_E_TIMEOUT when there is none. */
-BT_MUST_CHECK bt_status bt_doctor_reach_try(const char *address, uint32_t timeout_ms,
-                                            bt_reach list[BT_REACH_MAX], uint32_t *ret_n,
-                                            bt_error *err);
-
-/* Whether an HTTP server answers there: asks for / and looks how the answer begins. */
-bool bt_doctor_reach_speaks_http(const char *address, uint32_t timeout_ms);
+bt_reach_kind bt_link_reach_why(int error, const struct addrinfo *a);
 
 #endif

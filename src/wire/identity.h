@@ -12,6 +12,9 @@
 
 #include "wire/codec.h"
 
+/* What HELLO, WELCOME, VISIT and FACTS say of the program. */
+#define BT_WIRE_PROGRAM "baton " BATON_VERSION
+
 typedef struct {
     bt_status status;
     char field[32];

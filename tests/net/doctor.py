@@ -3,7 +3,7 @@
 
 Without namespaces: refused, names, keys, models, exit codes. With them: a machine that cannot be
 reached, that does not answer, that is forbidden; a cable of known speed; and the commands that the
-doctor gives are run and do mend what they were given for.
+doctor gives are run and do fix what they were given for.
 """
 import json
 import os
@@ -30,9 +30,9 @@ class Doctor:
         net.check(done.returncode in (0, 1) and done.stdout, f"{command}: {done.returncode} "
                   f"{done.stderr}")
         told = json.loads(done.stdout)
-        net.check(told["well"] == (done.returncode == 0), f"exit {done.returncode}: {told}")
+        net.check(told["ok"] == (done.returncode == 0), f"exit {done.returncode}: {told}")
         states = {f["state"] for f in told["findings"]}
-        net.check(told["well"] == ("problem" not in states), f"{told}")
+        net.check(told["ok"] == ("problem" not in states), f"{told}")
         return told
 
     def expect(self, address, name, state, text, *options, command=None, told=None):
@@ -42,7 +42,7 @@ class Doctor:
         net.check(any(f["state"] == state and text in f["text"] for f in found),
                   f"{address}: no {state} '{name}' with '{text}': {told['findings']}")
         finding = next(f for f in found if f["state"] == state and text in f["text"])
-        commands = [m["command"] for m in finding["mend"]]
+        commands = [m["command"] for m in finding["fix"]]
         net.check(command is None or any(command in c for c in commands), f"{commands}")
         return told, finding
 
@@ -61,7 +61,7 @@ def here(o, models):
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512)
     told, _ = doctor.expect(worker.address, "model", "ok", "same model", "-m",
                             models["tiny-llama"])
-    net.check(told["well"] and told["reach"][0]["kind"] == "connected", f"{told}")
+    net.check(told["ok"] and told["reach"][0]["kind"] == "connected", f"{told}")
     figures = told["figures"]
     net.check(0 < figures["round_trip_ms_low"] <= figures["round_trip_ms"] <=
               figures["round_trip_ms_high"], f"{figures}")
@@ -91,10 +91,10 @@ def text(o, closed, worker, models):
     def last(*words):
         done = subprocess.run([o.baton, "doctor", *words], capture_output=True, text=True)
         return (done.stdout or done.stderr).splitlines()[-1]
-    net.check(last(closed) == f"{closed}: not well: 1 problem", last(closed))
-    net.check(last(closed, "--key-file", "/nowhere") == f"{closed}: not well: 2 problems",
+    net.check(last(closed) == f"{closed}: FAIL: 1 problem", last(closed))
+    net.check(last(closed, "--key-file", "/nowhere") == f"{closed}: FAIL: 2 problems",
               last(closed, "--key-file", "/nowhere"))
-    net.check(last(worker.address) == f"{worker.address}: all is well", last(worker.address))
+    net.check(last(worker.address) == f"{worker.address}: OK", last(worker.address))
     net.check(last(closed, "-m", "/nowhere").startswith("error: '/nowhere'"),
               last(closed, "-m", "/nowhere"))
 
@@ -132,7 +132,7 @@ def keys(o, models):
     worker = net.Worker(o.baton, models["tiny-llama"], "-c", 512, "--key-file", right)
     key_files(doctor, worker.address, True)
     told, _ = doctor.expect(worker.address, "key", "ok", "encrypted", "--key-file", right)
-    net.check(told["well"] and told["figures"]["encrypted"], f"{told}")
+    net.check(told["ok"] and told["figures"]["encrypted"], f"{told}")
     doctor.expect(worker.address, "key", "problem", "keys differ", "--key-file", wrong,
                   command=f"baton worker --key-file {wrong}")
     doctor.expect(worker.address, "key", "problem", "--key-file",
@@ -148,7 +148,7 @@ def keys(o, models):
         f.write(b"short\n")
     _, finding = doctor.expect(closed, "key", "problem", "5 bytes", "--key-file", short,
                                command="openssl rand")
-    subprocess.run(finding["mend"][0]["command"], shell=True, check=True)
+    subprocess.run(finding["fix"][0]["command"], shell=True, check=True)
     doctor.expect(closed, "key", "ok", "could not be compared", "--key-file", short)
 
 
@@ -166,9 +166,9 @@ def others(o, models):
     server.wait_ready()
     told, _ = doctor.expect(worker.address, "worker", "advice", "if yours is one of them",
                             command="--peers 2")
-    net.check(told["well"], f"{told}")
+    net.check(told["ok"], f"{told}")
     done = subprocess.run([o.baton, "doctor", worker.address], capture_output=True, text=True)
-    net.check("well, if your server is connected there" in done.stdout.splitlines()[-1],
+    net.check("OK if your server is connected there" in done.stdout.splitlines()[-1],
               done.stdout)
     server.end()
     os.kill(worker.child.pid, signal.SIGSTOP)
@@ -190,7 +190,7 @@ def two_machines(o, models):
         doctor = Doctor(o.baton, r.server)
         told, rest = doctor.expect(worker.address, "slow start", "advice", "tcp_slow_start",
                                    command="tcp_slow_start_after_idle=0")
-        net.check(told["well"], f"{told}")
+        net.check(told["ok"], f"{told}")
         rate = told["figures"]["goodput_bytes_per_second"]
         # 1448 of 1538 bytes on a cable are payload; tbf counts 1514. More cannot be; less is a
         # busy machine, which a checkup of a second cannot tell from a slow cable.
@@ -198,8 +198,8 @@ def two_machines(o, models):
         net.check(told["figures"]["path_mtu"] == 1500, f"{told['figures']}")
         doctor.expect(worker.address, "key", "advice", "whoever reaches", command="urandom",
                       told=told)
-        # What it says mends it does.
-        r.worker.run("sh", "-c", rest["mend"][0]["command"].replace("sudo ", ""))
+        # What it says fixes it does.
+        r.worker.run("sh", "-c", rest["fix"][0]["command"].replace("sudo ", ""))
         doctor.expect(worker.address, "slow start", "ok", "off on the worker")
         obstacles(doctor, r, worker)
         net.end_all(worker)

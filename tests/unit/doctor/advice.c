@@ -1,4 +1,4 @@
-/* tests/unit/handoff/advice.c - every finding from made-up facts, and the command that mends it. */
+/* tests/unit/doctor/advice.c - every finding from made-up facts, and the command that fixes it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "handoff/advice.h"
+#include "doctor/advice.h"
 
 static bt_checkup c;
 static bt_findings f;
@@ -60,13 +60,13 @@ static void expect(const char *name, bt_finding_state state, const char *text, c
     if (at->state != state || strstr(at->text, text) == NULL) {
         fail_msg("%s: %s: %s", name, bt_doctor_finding_state_name(at->state), at->text);
     }
-    bool found = command == NULL && at->n_mends == 0;
-    for (uint32_t i = 0; i < at->n_mends && command; i++) {
-        found |= strstr(at->mends[i].command, command) != NULL && at->mends[i].worker == worker;
+    bool found = command == NULL && at->n_fixes == 0;
+    for (uint32_t i = 0; i < at->n_fixes && command; i++) {
+        found |= strstr(at->fixes[i].command, command) != NULL && at->fixes[i].worker == worker;
     }
     if (!found) {
         fail_msg("%s: no command '%s'; the first: %s", name, command ? command : "(none)",
-                 at->mends[0].command);
+                 at->fixes[0].command);
     }
     assert_true(bt_doctor_findings_well(&f) == (state != BT_FINDING_PROBLEM));
 }
@@ -77,7 +77,7 @@ static void all_well(void **state)
     bt_doctor_advice_give(&c, &f);
     assert_true(bt_doctor_findings_well(&f));
     for (uint32_t i = 0; i < f.n; i++) {
-        if (f.list[i].state != BT_FINDING_OK || f.list[i].n_mends > 0) {
+        if (f.list[i].state != BT_FINDING_OK || f.list[i].n_fixes > 0) {
             fail_msg("%s: %s", f.list[i].name, f.list[i].text);
         }
     }
@@ -93,18 +93,18 @@ static void all_well(void **state)
 static void errnos_have_kinds(void **state)
 {
     (void)state;
-    assert_int_equal(bt_doctor_reach_kind_of(0, true, false), BT_REACH_CONNECTED);
-    assert_int_equal(bt_doctor_reach_kind_of(ECONNREFUSED, true, true), BT_REACH_REFUSED);
-    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, true, false), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, true, true), BT_REACH_LOCAL_NETWORK);
-    assert_int_equal(bt_doctor_reach_kind_of(EHOSTUNREACH, false, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_doctor_reach_kind_of(ENETUNREACH, false, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_doctor_reach_kind_of(EHOSTDOWN, true, true), BT_REACH_NO_ROUTE);
-    assert_int_equal(bt_doctor_reach_kind_of(ETIMEDOUT, true, true), BT_REACH_NO_ANSWER);
-    assert_int_equal(bt_doctor_reach_kind_of(EACCES, true, false), BT_REACH_NOT_PERMITTED);
-    assert_int_equal(bt_doctor_reach_kind_of(EPERM, true, true), BT_REACH_NOT_PERMITTED);
-    assert_int_equal(bt_doctor_reach_kind_of(ECANCELED, true, true), BT_REACH_STOPPED);
-    assert_int_equal(bt_doctor_reach_kind_of(EPIPE, true, true), BT_REACH_OTHER);
+    assert_int_equal(bt_link_reach_kind_of(0, true, false), BT_REACH_CONNECTED);
+    assert_int_equal(bt_link_reach_kind_of(ECONNREFUSED, true, true), BT_REACH_REFUSED);
+    assert_int_equal(bt_link_reach_kind_of(EHOSTUNREACH, true, false), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_link_reach_kind_of(EHOSTUNREACH, true, true), BT_REACH_LOCAL_NETWORK);
+    assert_int_equal(bt_link_reach_kind_of(EHOSTUNREACH, false, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_link_reach_kind_of(ENETUNREACH, false, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_link_reach_kind_of(EHOSTDOWN, true, true), BT_REACH_NO_ROUTE);
+    assert_int_equal(bt_link_reach_kind_of(ETIMEDOUT, true, true), BT_REACH_NO_ANSWER);
+    assert_int_equal(bt_link_reach_kind_of(EACCES, true, false), BT_REACH_NOT_PERMITTED);
+    assert_int_equal(bt_link_reach_kind_of(EPERM, true, true), BT_REACH_NOT_PERMITTED);
+    assert_int_equal(bt_link_reach_kind_of(ECANCELED, true, true), BT_REACH_STOPPED);
+    assert_int_equal(bt_link_reach_kind_of(EPIPE, true, true), BT_REACH_OTHER);
 }
 
 static void every_kind_has_a_sentence_and_a_name(void **state)
@@ -112,15 +112,15 @@ static void every_kind_has_a_sentence_and_a_name(void **state)
     (void)state;
     for (unsigned kind = 1; kind < BT_REACH_COUNT; kind++) {
         bt_error err = { 0 };
-        assert_int_not_equal(BT_OK, bt_doctor_reach_explain((bt_reach_kind)kind, EIO, "a:1",
+        assert_int_not_equal(BT_OK, bt_link_reach_explain((bt_reach_kind)kind, EIO, "a:1",
                                                             "1.2.3.4:1", 5, &err));
         assert_non_null(strstr(err.text, "'a:1' (1.2.3.4:1): "));
-        assert_int_not_equal(BT_OK, bt_doctor_reach_explain((bt_reach_kind)kind, EIO, "1.2.3.4:1",
+        assert_int_not_equal(BT_OK, bt_link_reach_explain((bt_reach_kind)kind, EIO, "1.2.3.4:1",
                                                             "1.2.3.4:1", 5, &err));
         assert_int_equal(0, strncmp(err.text, "'1.2.3.4:1': ", 13));
-        assert_string_not_equal(bt_doctor_reach_kind_name((bt_reach_kind)kind), "unknown");
+        assert_string_not_equal(bt_link_reach_kind_name((bt_reach_kind)kind), "unknown");
     }
-    assert_string_equal(bt_doctor_reach_kind_name(BT_REACH_COUNT), "unknown");
+    assert_string_equal(bt_link_reach_kind_name(BT_REACH_COUNT), "unknown");
 }
 
 static void unreachable(bt_reach_kind kind, int error)
@@ -397,7 +397,7 @@ static void packets(void **state)
 static void values_are_quoted(void **state)
 {
     (void)state;
-    char long_name[sizeof f.list[0].mends[0].command];
+    char long_name[sizeof f.list[0].fixes[0].command];
     snprintf(c.host, sizeof c.host, "a b;$(id)");
     (void)bt_fail(&c.name_error, BT_E_NOTFOUND, "no such name");
     expect("name", BT_FINDING_PROBLEM, "no such", "getent hosts 'a b;$(id)'", false);
@@ -414,7 +414,7 @@ static void values_are_quoted(void **state)
     c.key_open_to_others = false;
     (void)bt_fail(&c.visit_error, BT_E_AUTH, "the keys differ");
     expect("key", BT_FINDING_PROBLEM, "differ", "worker --key-file baton.key", true);
-    assert_int_equal(f.list[f.n - 1].n_mends, 1);
+    assert_int_equal(f.list[f.n - 1].n_fixes, 1);
 }
 
 static void spreads(void **state)
@@ -424,12 +424,12 @@ static void spreads(void **state)
     for (int i = 0; i < 21; i++) {
         v[i] = 21 - i;
     }
-    bt_spread s = bt_cost_spread_of(v, 21);
+    bt_spread s = bt_doctor_spread_of(v, 21);
     assert_true(s.median > 10.9 && s.median < 11.1);
     assert_true(s.low > 2.9 && s.low < 3.1 && s.high > 18.9 && s.high < 19.1);
-    s = bt_cost_spread_of(v, 2);
+    s = bt_doctor_spread_of(v, 2);
     assert_true(s.median > 20.4 && s.median < 20.6);
-    s = bt_cost_spread_of(v, 0);
+    s = bt_doctor_spread_of(v, 0);
     assert_true(s.median <= 0);
 }
 
@@ -443,5 +443,5 @@ int main(void)
         T(answers), T(workers), T(models), T(probes_that_fail), T(slow_ways), T(windows),
         T(explicit_buffers), T(rests), T(packets), T(values_are_quoted), T(spreads),
     };
-    return cmocka_run_group_tests_name("handoff/advice", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("doctor/advice", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* tests/unit/handoff/visit.c - visitors of a worker: what they see, what they may ask for, and that
- * they cost the worker and its servers nothing beyond it. */
+/* tests/unit/handoff/probe.c - probe clients of a worker: what they see, what they may ask for,
+ * and that they cost the worker and its servers nothing beyond it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "doctor/probe.h"
 #include "handoff/identity.h"
-#include "handoff/visit.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"
 
@@ -39,11 +39,11 @@ static int bench_close(void **state)
     return 0;
 }
 
-static bt_visit *visit(const bench *x)
+static bt_probe *visit(const bench *x)
 {
-    bt_visit *v = NULL;
+    bt_probe *v = NULL;
     bt_error err = { 0 };
-    if (bt_doctor_visit_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &v,
+    if (bt_doctor_probe_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &v,
                              &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
@@ -53,8 +53,8 @@ static bt_visit *visit(const bench *x)
 static void facts_are_the_workers(void **state)
 {
     const bench *x = *state;
-    bt_visit *v = visit(x);
-    const bt_visit_facts *f = bt_doctor_visit_facts_of(v);
+    bt_probe *v = visit(x);
+    const bt_probe_facts *f = bt_doctor_probe_facts_of(v);
     const bt_wire_hello own = bt_handoff_hello(x->engine, 0, "");
     bt_wire_misfit misfit;
     assert_true(bt_wire_identity_fits(&own, &f->own, &misfit));
@@ -65,9 +65,9 @@ static void facts_are_the_workers(void **state)
     assert_false(f->draining || f->encrypted);
     assert_string_equal(f->numerics, "ref");
     assert_string_equal(f->model, "fake");
-    assert_string_equal(f->program, BT_HANDOFF_PROGRAM);
+    assert_string_equal(f->program, BT_WIRE_PROGRAM);
     assert_true(f->send_buffer > 0 && f->system[0] != '\0');
-    bt_doctor_visit_close(v);
+    bt_doctor_probe_close(v);
     bt_worker_status s;
     bt_handoff_worker_status_get(x->worker, &s);
     assert_int_equal(s.n_connects + s.n_rejects, 0);        /* a visit is no server */
@@ -77,12 +77,12 @@ static void another_model_is_seen(void **state)
 {
     const bench *x = *state;
     bt_engine *other = fake_engine_new(false, 16, 9);
-    bt_visit *v = visit(x);
+    bt_probe *v = visit(x);
     const bt_wire_hello own = bt_handoff_hello(other, 0, "");
     bt_wire_misfit misfit;
-    assert_false(bt_wire_identity_fits(&own, &bt_doctor_visit_facts_of(v)->own, &misfit));
+    assert_false(bt_wire_identity_fits(&own, &bt_doctor_probe_facts_of(v)->own, &misfit));
     assert_string_equal(misfit.field, "weights");
-    bt_doctor_visit_close(v);
+    bt_doctor_probe_close(v);
     fake_engine_free(other);
 }
 
@@ -91,61 +91,61 @@ static void probes_bring_what_was_asked_for(void **state)
     const bench *x = *state;
     static const uint32_t sizes[] = { 0, 1, 7, 256 << 10, (256 << 10) + 1, 5 << 20,
                                       BT_WIRE_PROBE_BYTES_MAX };
-    bt_visit *v = visit(x);
+    bt_probe *v = visit(x);
     bt_link_socket socket;
     bt_error err = { 0 };
     double ms = -1;
     for (size_t i = 0; i < BT_LEN(sizes); i++) {
-        if (bt_doctor_visit_probe(v, sizes[i], &ms, &err) != BT_OK) {
+        if (bt_doctor_probe_measure(v, sizes[i], &ms, &err) != BT_OK) {
             fail_msg("%u: %s", sizes[i], err.text);
         }
         assert_true(ms > 0);
     }
-    bt_doctor_visit_socket_get(v, &socket);
+    bt_doctor_probe_socket_get(v, &socket);
     assert_true(socket.receive_buffer > 0 && socket.segment_bytes > 0 && socket.loopback);
-    assert_int_equal(bt_doctor_visit_rest(v, 50, &err), BT_OK);
-    assert_int_equal(bt_doctor_visit_probe(v, BT_WIRE_PROBE_BYTES_MAX + 1, &ms, &err),
+    assert_int_equal(bt_doctor_probe_rest(v, 50, &err), BT_OK);
+    assert_int_equal(bt_doctor_probe_measure(v, BT_WIRE_PROBE_BYTES_MAX + 1, &ms, &err),
                      BT_E_BADINPUT);
-    assert_int_equal(bt_doctor_visit_probe(v, 100, &ms, &err), BT_OK); /* the stream's end only */
-    bt_doctor_visit_close(v);
+    assert_int_equal(bt_doctor_probe_measure(v, 100, &ms, &err), BT_OK); /* the stream's end only */
+    bt_doctor_probe_close(v);
 }
 
 /* Four large answers are the whole allowance; what more is granted comes at its pace. */
 static void the_allowance_is_shared_and_bounded(void **state)
 {
     const bench *x = *state;
-    bt_visit *v = visit(x), *w = visit(x);
+    bt_probe *v = visit(x), *w = visit(x);
     bt_error err = { 0 };
     double ms = 0;
     const double begun = bt_clock_ms();
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(bt_doctor_visit_probe(i % 2 ? v : w, BT_WIRE_PROBE_BYTES_MAX, &ms, &err),
+        assert_int_equal(bt_doctor_probe_measure(i % 2 ? v : w, BT_WIRE_PROBE_BYTES_MAX, &ms, &err),
                          BT_OK);
     }
-    assert_int_equal(bt_doctor_visit_probe(v, 4 << 20, &ms, &err), BT_OK);
+    assert_int_equal(bt_doctor_probe_measure(v, 4 << 20, &ms, &err), BT_OK);
     const double needed = (4.0 * BT_WIRE_PROBE_BYTES_MAX + (4 << 20) - (128 << 20)) / (12 << 10);
     assert_true(bt_clock_ms() - begun >= needed - 1);
-    bt_doctor_visit_close(v);
-    bt_doctor_visit_close(w);
+    bt_doctor_probe_close(v);
+    bt_doctor_probe_close(w);
 }
 
 static void a_third_visitor_is_told_to_come_later(void **state)
 {
     const bench *x = *state;
-    bt_visit *v = visit(x), *w = visit(x), *u = NULL;
+    bt_probe *v = visit(x), *w = visit(x), *u = NULL;
     bt_error err = { 0 };
-    assert_int_equal(bt_doctor_visit_open(bt_handoff_worker_address(x->worker),
+    assert_int_equal(bt_doctor_probe_open(bt_handoff_worker_address(x->worker),
                                           &(bt_link_options){0}, &u, &err),
                      BT_E_FULL);
-    bt_doctor_visit_close(v);
+    bt_doctor_probe_close(v);
     for (int i = 0; i < 100 && u == NULL; i++) {            /* until the worker has noticed */
-        (void)(bt_doctor_visit_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &u,
+        (void)(bt_doctor_probe_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &u,
                                     &err) == BT_OK);
         bt_clock_sleep_ms(10);
     }
     assert_non_null(u);
-    bt_doctor_visit_close(w);
-    bt_doctor_visit_close(u);
+    bt_doctor_probe_close(w);
+    bt_doctor_probe_close(u);
 }
 
 /* ---- by hand ---- */
@@ -226,7 +226,7 @@ static void what_a_visitor_may_not_say_ends_the_visit(void **state)
         assert_int_equal(s, BT_E_LOST);
         bt_link_destroy(link);
     }
-    bt_doctor_visit_close(visit(x));
+    bt_doctor_probe_close(visit(x));
 }
 
 /* Bytes asked for and never taken: the worker's queue stays as it is, and the visit ends when the
@@ -244,10 +244,10 @@ static void a_visitor_that_does_not_read_costs_nothing(void **state)
     assert_int_equal(bt_wire_probe_encode(&large, body, sizeof body, &size, NULL), BT_OK);
     assert_int_equal(bt_link_send(link, BT_WIRE_PROBE, 1, body, size, NULL), BT_OK);
     bt_clock_sleep_ms(300);
-    bt_visit *v = visit(x);             /* others are served meanwhile */
+    bt_probe *v = visit(x);             /* others are served meanwhile */
     double ms;
-    assert_int_equal(bt_doctor_visit_probe(v, 1 << 20, &ms, NULL), BT_OK);
-    bt_doctor_visit_close(v);
+    assert_int_equal(bt_doctor_probe_measure(v, 1 << 20, &ms, NULL), BT_OK);
+    bt_doctor_probe_close(v);
     bt_handoff_worker_close(x->worker);         /* does not wait for it either */
     x->worker = NULL;
     bt_link_destroy(link);
@@ -263,5 +263,5 @@ int main(void)
         T(another_version_is_rejected_by_name), T(what_a_visitor_may_not_say_ends_the_visit),
         T(a_visitor_that_does_not_read_costs_nothing),
     };
-    return cmocka_run_group_tests_name("handoff/visit", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("handoff/probe", tests, NULL, NULL);
 }

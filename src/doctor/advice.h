@@ -1,15 +1,15 @@
-/* handoff/advice.h - what was seen of a worker and the way to it, in words, with what mends it.
+/* doctor/advice.h - what was seen of a worker and the way to it, in words, with what fixes it.
  *
  * Pure: facts in, findings out, so that every finding can be tested on any machine. Commands are
  * whole lines for a shell, of the system on which they are to be run.
  * Threads: any. Failure: none; more findings than there is room for are left out.
  */
-#ifndef BT_HANDOFF_ADVICE_H
-#define BT_HANDOFF_ADVICE_H
+#ifndef BT_DOCTOR_ADVICE_H
+#define BT_DOCTOR_ADVICE_H
 
 #include "base/buffer.h"
-#include "handoff/visit.h"
-#include "link/reach.h"
+#include "doctor/probe.h"
+#include "doctor/reach.h"
 
 typedef enum {
     BT_FINDING_OK,
@@ -20,19 +20,19 @@ typedef enum {
 
 const char *bt_doctor_finding_state_name(bt_finding_state s);      /* "ok", "advice", ...; static */
 
-enum { BT_FINDINGS_MAX = 24, BT_MENDS_MAX = 4, BT_PROBE_TIMES_MAX = 32 };
+enum { BT_FINDINGS_MAX = 24, BT_FIXES_MAX = 4, BT_PROBE_TIMES_MAX = 32 };
 
 typedef struct {
     bool worker;                       /* to be run on the worker's machine; else on this one */
     char command[480];                 /* values in it are quoted for the shell */
-} bt_mend;
+} bt_fix;
 
 typedef struct {
     const char      *name;             /* "reach", "key", ...; static */
     bt_finding_state state;
     char             text[480];
-    uint32_t         n_mends;
-    bt_mend          mends[BT_MENDS_MAX];
+    uint32_t         n_fixes;
+    bt_fix          fixes[BT_FIXES_MAX];
 } bt_finding;
 
 typedef struct {
@@ -47,7 +47,7 @@ typedef struct {
     char        host[256];
     uint16_t    port;
     const char *key_file;              /* NULL: none */
-    bt_error    key_error;             /* status OK: a key; else no visit was tried */
+    bt_error    key_error;             /* status OK: a key; else no probe was tried */
     bool        key_open_to_others;    /* on this machine */
     bool        key_short;             /* why there is a key_error */
     const char *model_file;            /* -m; NULL: none to compare */
@@ -62,7 +62,7 @@ typedef struct {
     bt_error  visit_error;             /* status OK: `facts` are there */
     bool      worker_keyless;          /* failed with our key, and does not without one */
     bool      http;                    /* failed, and an HTTP server answers there */
-    bt_visit_facts facts;
+    bt_probe_facts facts;
 
     bool      compared;                /* with a model of ours */
     bool      fits;
@@ -81,7 +81,7 @@ typedef struct {
     double median, low, high;          /* low and high: a tenth of the values lies beyond each */
 } bt_spread;
 
-bt_spread bt_cost_spread_of(const double *values, uint32_t n);   /* n at most BT_PROBE_TIMES_MAX */
+bt_spread bt_doctor_spread_of(const double *values, uint32_t n); /* n: BT_PROBE_TIMES_MAX at most */
 /* Bytes per second of the largest probe, less the round trip; 0: not known. */
 double    bt_doctor_checkup_goodput(const bt_checkup *c);
 void      bt_doctor_advice_give(const bt_checkup *c, bt_findings *ret_findings);

@@ -1,17 +1,16 @@
-/* handoff/visit.c - see visit.h. */
-#include "handoff/visit.h"
+/* doctor/probe.c - see probe.h. */
+#include "doctor/probe.h"
 
 #include <inttypes.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "handoff/identity.h"
 
 enum { ANSWER_MS = 3000, AGAIN_MS_MAX = 12000 };
 
-struct bt_visit {
+struct bt_probe {
     bt_link       *link;
-    bt_visit_facts facts;
+    bt_probe_facts facts;
     uint32_t       stream_last;
 };
 
@@ -21,22 +20,22 @@ static bt_status send_visit(bt_link *link, bt_error *err)
 {
     const bt_wire_visit m = {.version_major = BT_WIRE_VERSION_MAJOR,
                              .version_minor = BT_WIRE_VERSION_MINOR,
-                             .program = bt_wire_text_of(BT_HANDOFF_PROGRAM)};
+                             .program = bt_wire_text_of(BT_WIRE_PROGRAM)};
     uint8_t body[256];
     size_t size;
     BT_TRY(bt_wire_visit_encode(&m, body, sizeof body, &size, err));
     return bt_link_send(link, BT_WIRE_VISIT, 0, body, size, err);
 }
 
-static bt_status take_facts(bt_visit *v, const bt_frame *frame, bt_error *err)
+static bt_status take_facts(bt_probe *v, const bt_frame *frame, bt_error *err)
 {
-    bt_visit_facts *f = &v->facts;
+    bt_probe_facts *f = &v->facts;
     bt_link_stats link;
     bt_wire_facts m;
 
     BT_TRY(bt_wire_facts_decode(frame->body, frame->size, &m, err));
     bt_link_stats_get(v->link, &link);
-    *f = (bt_visit_facts){
+    *f = (bt_probe_facts){
         .own = {.version_major = m.version_major, .version_minor = m.version_minor},
         .n_ctx = m.n_ctx, .n_prefill = m.n_prefill, .chunk_tokens = m.chunk_tokens,
         .n_servers = m.n_servers, .n_servers_max = m.n_servers_max,
@@ -67,7 +66,7 @@ static bt_status take_reject(const bt_frame *frame, bt_error *err)
                    bt_wire_text_copy(m.sentence, sentence, sizeof sentence));
 }
 
-static bt_status wait_facts(bt_visit *v, bt_error *err)
+static bt_status wait_facts(bt_probe *v, bt_error *err)
 {
     bt_frame frame;
 
@@ -87,13 +86,13 @@ static bt_status wait_facts(bt_visit *v, bt_error *err)
     return take_facts(v, &frame, err);
 }
 
-bt_status bt_doctor_visit_open(const char *address, const bt_link_options *o, bt_visit **ret_visit,
+bt_status bt_doctor_probe_open(const char *address, const bt_link_options *o, bt_probe **ret_visit,
                                bt_error *err)
 {
-    bt_visit *v = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *v);
+    bt_probe *v = bt_alloc_zero(BT_MEM_link, 1, sizeof *v);
 
     if (v == NULL) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a visit");
+        return bt_fail_nomem(err, sizeof *v, "a probe client");
     }
     bt_status s = bt_link_connect(address, o, &v->link, err);
     if (s == BT_OK) {
@@ -103,14 +102,14 @@ bt_status bt_doctor_visit_open(const char *address, const bt_link_options *o, bt
         s = wait_facts(v, err);
     }
     if (s != BT_OK) {
-        bt_doctor_visit_close(v);
+        bt_doctor_probe_close(v);
         return s;
     }
     *ret_visit = v;
     return BT_OK;
 }
 
-void bt_doctor_visit_close(bt_visit *v)
+void bt_doctor_probe_close(bt_probe *v)
 {
     if (v != NULL) {
         bt_link_destroy(v->link);
@@ -118,9 +117,9 @@ void bt_doctor_visit_close(bt_visit *v)
     }
 }
 
-const bt_visit_facts *bt_doctor_visit_facts_of(const bt_visit *v) { return &v->facts; }
+const bt_probe_facts *bt_doctor_probe_facts_of(const bt_probe *v) { return &v->facts; }
 
-void bt_doctor_visit_socket_get(const bt_visit *v, bt_link_socket *ret_socket)
+void bt_doctor_probe_socket_get(const bt_probe *v, bt_link_socket *ret_socket)
 {
     bt_link_socket_get(v->link, ret_socket);
 }
@@ -160,7 +159,7 @@ static bt_status take_sample(const bt_frame *frame, uint32_t stream, uint32_t n_
     return BT_OK;
 }
 
-static bt_status probe_once(bt_visit *v, uint32_t n_bytes, double *ret_ms, uint32_t *ret_again_ms,
+static bt_status probe_once(bt_probe *v, uint32_t n_bytes, double *ret_ms, uint32_t *ret_again_ms,
                             bt_error *err)
 {
     const bt_wire_probe m = {.n_bytes = n_bytes};
@@ -189,18 +188,18 @@ static bt_status probe_once(bt_visit *v, uint32_t n_bytes, double *ret_ms, uint3
     return BT_OK;
 }
 
-bt_status bt_doctor_visit_probe(bt_visit *v, uint32_t n_bytes, double *ret_ms, bt_error *err)
+bt_status bt_doctor_probe_measure(bt_probe *v, uint32_t n_bytes, double *ret_ms, bt_error *err)
 {
     uint32_t again_ms = 0;
     bt_status s = probe_once(v, n_bytes, ret_ms, &again_ms, err);
     if (s != BT_OK && again_ms > 0) {
-        BT_TRY(bt_doctor_visit_rest(v, again_ms, err));
+        BT_TRY(bt_doctor_probe_rest(v, again_ms, err));
         s = probe_once(v, n_bytes, ret_ms, &again_ms, err);
     }
     return s;
 }
 
-bt_status bt_doctor_visit_rest(bt_visit *v, uint32_t ms, bt_error *err)
+bt_status bt_doctor_probe_rest(bt_probe *v, uint32_t ms, bt_error *err)
 {
     bt_frame frame;
     const bt_status s = bt_link_receive(v->link, bt_clock_after_ms(ms), &frame, err);
