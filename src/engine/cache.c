@@ -26,7 +26,7 @@ bool bt_engine_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows)
 /* What may be taken from the cache: a token must be left to evaluate when logits are wanted. */
 static uint32_t usable(const bt_request *r)
 {
-    return r->no_cache ? 0 : r->prefill_only ? r->n_prompt : r->n_prompt - 1;
+    return r->no_cache ? 0 : r->prefill_only ? r->n_prefill : r->n_prefill - 1;
 }
 
 uint32_t bt_engine_cache_match(const bt_engine *e, const bt_request *r)

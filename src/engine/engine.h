@@ -137,6 +137,7 @@ const char *bt_engine_finish_name(bt_finish finish);          /* static; "unknow
 typedef struct {
     uint32_t n_prompt, n_predicted;
     uint32_t n_cached, n_external, n_local;      /* of the prompt, by where its rows came from */
+    uint32_t n_preemptions;                      /* it lost its pages so often */
     bool     hedged;                             /* prefilled here and elsewhere */
     bool     local_first;                        /* hedged, and what was computed here was used */
     double   queue_ms, prompt_ms, predicted_ms;  /* waiting; to the first token; after it */
@@ -191,6 +192,8 @@ typedef struct {
     uint64_t snapshot_bytes, state_bytes;                       /* theirs; of one sequence */
     uint64_t n_requests, n_prompt_tokens, n_cached_tokens, n_predicted_tokens, n_steps;
     uint64_t n_external_tokens, n_cancelled, n_errors;
+    uint64_t n_preemptions, n_recomputed_tokens;                /* pages were short; and so again */
+    uint64_t n_context_full;                                    /* answers that filled n_ctx */
     double   prompt_seconds, predicted_seconds;
     uint32_t n_tokens_max;                                      /* longest sequence seen */
     double   prefill_tokens_per_second;                         /* fitted, local; 0: not yet */

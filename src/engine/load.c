@@ -3,7 +3,7 @@
 
 void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_external_offer *offer)
 {
-    const uint32_t n = r->n_prompt - r->n_done;
+    const uint32_t n = r->n_prefill - r->n_done;
     uint32_t n_decoding = 0;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         const bt_request *s = e->active[i];
@@ -12,7 +12,7 @@ void bt_engine_load_describe(const bt_engine *e, const bt_request *r, bt_externa
         }
         if (s->phase == BT_PHASE_PREFILL) {
             /* The shorter one goes first, so a longer one costs as much as we are ourselves. */
-            const uint32_t left = s->n_prompt - s->n_done;
+            const uint32_t left = s->n_prefill - s->n_done;
             const uint32_t ahead = left < n ? left : n;
             offer->tokens_ahead += ahead;
             offer->attended_ahead += (double)ahead * (s->n_done + ahead / 2.0);

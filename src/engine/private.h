@@ -34,7 +34,7 @@
 
 /*  WAITING --admit--> EXTERNAL --commit, abandon--> PREFILL --last prompt token--> DECODE
  *     ^      \---------------------------------------^  |                            |
- *     '------------ preempted (pages are short) ------'     all, at any time: ENDED  */
+ *     '------- preempted (pages are short) -----------+--------'  all, at any time: ENDED  */
 typedef enum {
     BT_PHASE_WAITING, BT_PHASE_EXTERNAL, BT_PHASE_PREFILL, BT_PHASE_DECODE, BT_PHASE_ENDED
 } bt_phase;
@@ -76,9 +76,10 @@ struct bt_request {
     /* The engine's thread. */
     bt_request *next;                  /* in the line of those that wait */
     bt_phase   phase;
-    uint64_t   admission;              /* number; larger is younger */
     uint32_t  *tokens;                 /* [n_tokens <= n_tokens_max] prompt, then answer */
     uint32_t   n_tokens, n_tokens_max;
+    uint32_t   n_prefill;              /* of these, to be evaluated before it decodes: the prompt,
+                                          and once preempted the answer so far */
     uint32_t   n_done;                 /* positions whose rows are computed or committed */
     uint32_t  *pages;                  /* [n_pages <= n_pages_max] */
     uint32_t   n_pages, n_pages_max;
@@ -177,7 +178,6 @@ struct bt_engine {
     bt_request **active;               /* [n_parallel] NULL: free */
     uint32_t    n_active;
     bt_request *ended_pushes;          /* END was put, pages are kept until release */
-    uint64_t    n_admissions;
     bt_kv_prefix *prefixes;
     bt_plan     plan;
     bt_pace     pace;
@@ -204,8 +204,7 @@ void bt_engine_ring_put_progress(bt_request *r, uint32_t n_done); /* dropped whe
 /* ---- sequence.c ---- */
 void bt_engine_sequences_admit(bt_engine *e);
 void bt_engine_sequences_reap(bt_engine *e);                  /* what was cancelled or released */
-/* Makes sure of a page for position n_done. May end or preempt younger sequences, or end this one:
- * false then, or when it must sit this step out. */
+/* Makes sure of a page for position n_done. May preempt others, or this one: false then. */
 bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r);
 /* Whether so many pages can be had without those that answers will ask for before long. */
 bool bt_engine_sequence_fits(const bt_engine *e, uint32_t n_pages);
@@ -246,5 +245,6 @@ void bt_engine_stats_publish(bt_engine *e);
 void bt_engine_stats_finish(bt_engine *e, bt_request *r,
                             bt_finish finish); /* the request's own too */
 void bt_engine_stats_begin(bt_engine *e, bt_request *r);
+void bt_engine_stats_preempted(bt_engine *e, bt_request *r);
 
 #endif

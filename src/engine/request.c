@@ -215,7 +215,7 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->cache_key = r->is_long ? ~o->cache_key : o->cache_key;   /* their rows never meet */
     r->want_logprobs = o->want_logprobs || o->n_logprobs > 0;
     r->n_logprobs = o->n_logprobs;
-    r->n_prompt = o->n_tokens;
+    r->n_prompt = r->n_prefill = o->n_tokens;
     r->n_predict = o->prefill_only ? 0 : o->n_predict;
     r->n_prefill_chunk = o->n_prefill_chunk > 0 ? o->n_prefill_chunk : e->options.n_prefill_chunk;
     if (r->n_prefill_chunk > e->options.n_batch) {

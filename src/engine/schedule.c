@@ -68,17 +68,24 @@ static void plan_decode(bt_engine *e)
 
 static double urgency(const bt_request *r, double now_ms, double rows_per_ms)
 {
-    return (now_ms - r->admitted_ms) * rows_per_ms - (r->n_prompt - r->n_done);
+    return (now_ms - r->admitted_ms) * rows_per_ms - (r->n_prefill - r->n_done);
 }
 
-/* Sequences that have prompt left, most urgent first; gives how many. */
+/* Whether its step may end in a token: one that was preempted may have a reader that is behind. */
+static bool has_room_for_token(bt_request *r)
+{
+    r->waits_for_room = r->n_tokens > r->n_prompt && !bt_engine_ring_has_room(r);
+    return !r->waits_for_room;
+}
+
+/* Sequences that have tokens left to prefill, most urgent first; gives how many. */
 static uint32_t line_up(const bt_engine *e, bt_request **line)
 {
     const double now = bt_clock_ms(), rate = bt_engine_pace_prefill_rate(&e->pace);
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
-        if (!r || r->phase != BT_PHASE_PREFILL) {
+        if (!r || r->phase != BT_PHASE_PREFILL || !has_room_for_token(r)) {
             continue;
         }
         uint32_t at = n++;
@@ -147,7 +154,7 @@ static void plan_prefill(bt_engine *e)
     uint32_t n_rows = 0;
     for (uint32_t i = 0; i < n_line && p->n_rows < e->options.n_batch; i++) {
         bt_request *r = line[i];
-        const uint32_t left = r->n_prompt - r->n_done, room = e->options.n_batch - p->n_rows;
+        const uint32_t left = r->n_prefill - r->n_done, room = e->options.n_batch - p->n_rows;
         bool last;
         uint32_t n = rows_wanted(e, r, &last);
         n = n < room ? n : room;

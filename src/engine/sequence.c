@@ -1,7 +1,8 @@
 /* A request becomes a sequence when there is a place for it and pages for its whole prompt; it then
  * holds one of n_parallel places until it ends. Answers take their pages as they grow, so pages may
- * run out under them: first the cache gives way, then the youngest sequence does. One that has not
- * answered yet goes back to the line; one that has is ended, and says so. */
+ * run out under them: first the cache gives way, then the youngest sequence does. It goes back to
+ * the queue, and what it has, prompt and answer so far, is prefilled again later; the client sees a
+ * pause. The oldest keeps its pages, so that somebody always gets on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,10 +33,10 @@ static uint32_t pages_of(uint32_t n_positions)
     return (n_positions + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
 }
 
-/* The prompt, and the first token of the answer. */
+/* The tokens that are there, and the next one. */
 static uint32_t positions_to_begin(const bt_request *r)
 {
-    return r->n_prompt < r->n_tokens_max ? r->n_prompt + 1 : r->n_prompt;
+    return r->n_prefill < r->n_tokens_max ? r->n_prefill + 1 : r->n_prefill;
 }
 
 /* Pages that decoding sequences will ask for before long: one each. */
@@ -170,10 +171,12 @@ static void begin(bt_engine *e, bt_request *r)
     const uint32_t place = free_place(e);
     e->active[place] = r;
     e->n_active++;
-    r->admission = ++e->n_admissions;
     r->phase = BT_PHASE_PREFILL;
-    r->n_cached = r->n_done;
-    r->n_external = 0;
+    const bool answering = r->n_tokens > r->n_prompt;
+    if (!answering) {
+        r->n_cached = r->n_done;
+        r->n_external = 0;
+    }
     if (!r->begun) {
         r->begun = true;
         r->admitted_ms = bt_clock_ms();
@@ -183,9 +186,9 @@ static void begin(bt_engine *e, bt_request *r)
     if (r->has_push && r->n_done > 0) {
         r->push.chunk_done(r->push.context, r->n_done);
     }
-    if (r->n_done == r->n_prompt) {
+    if (r->n_done == r->n_prefill) {
         bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
-    } else if (!r->prefill_only && r->n_done + 1 < r->n_prompt) {
+    } else if (!answering && !r->prefill_only && r->n_done + 1 < r->n_prompt) {
         bt_error err = { .status = BT_E_LOST };
         if (bt_engine_external_offer(e, r, place, &err) == BT_EXTERNAL_REFUSED) {
             bt_engine_sequence_end(e, r, BT_FINISH_ERROR, err.status, err.text);
@@ -235,18 +238,29 @@ static bool end_a_hedge(bt_engine *e)
     return false;
 }
 
-/* Back to the line, by age; what it computed stays in the cache for as long as there is room. */
+/* What is given up stays in the cache for as long as there is room. */
+static void keep_rows(bt_engine *e, bt_request *r)
+{
+    if (r->phase != BT_PHASE_EXTERNAL) {
+        bt_engine_cache_enter_last(e, r);
+        bt_engine_state_keep(e, r);
+    }
+}
+
+/* Back to the queue, by age. */
 static void preempt(bt_engine *e, bt_request *r)
 {
     if (r->ticket != 0) {
         bt_engine_external_cancel(e, r, BT_EXTERNAL_GONE);
     }
-    bt_log(BT_LOG_DEBUG, "request_preempted", "request=%llu n_done=%u",
-           (unsigned long long)r->id, r->n_done);
-    bt_engine_state_keep(e, r);
+    bt_log(BT_LOG_DEBUG, "request_preempted", "request=%llu n_prompt=%u n_predicted=%u n_done=%u",
+           (unsigned long long)r->id, r->n_prompt, r->n_tokens - r->n_prompt, r->n_done);
+    keep_rows(e, r);
     give_memory(e, r);
     leave_place(e, r);
+    bt_engine_stats_preempted(e, r);
     r->phase = BT_PHASE_WAITING;
+    r->n_prefill = r->n_tokens;
     r->n_done = r->n_entered = r->shared_at = 0;
     r->hedged = false;
     r->cursor = (bt_kv_prefix_cursor){ 0 };
@@ -258,12 +272,16 @@ static void preempt(bt_engine *e, bt_request *r)
     *at = r;
 }
 
-static bt_request *youngest(const bt_engine *e)
+/* Whose pages others get: of those whose reader is behind, else of all, the youngest by arrival.
+ * By arrival and not by admission: else one that was preempted would be the youngest for ever. */
+static bt_request *choose_victim(const bt_engine *e)
 {
     bt_request *best = NULL;
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
-        if (r && !r->has_push && (!best || r->admission > best->admission)) {
+        if (r && !r->has_push && (!best || r->waits_for_room > best->waits_for_room ||
+                                  (r->waits_for_room == best->waits_for_room &&
+                                   r->id > best->id))) {
             best = r;
         }
     }
@@ -282,17 +300,8 @@ bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r)
         if (end_a_hedge(e)) {
             continue;
         }
-        bt_request *victim = youngest(e);
-        if (victim->phase != BT_PHASE_DECODE) {
-            preempt(e, victim);
-            continue;
-        }
-        char text[BT_ERROR_TEXT_MAX];
-        snprintf(text, sizeof text, "context_length_exceeded: all %u positions that requests "
-                 "share are in use, and this request, the youngest, was ended after %u tokens; "
-                 "start with a larger context or fewer parallel sequences", e->options.n_ctx,
-                 victim->n_tokens);
-        bt_engine_sequence_end(e, victim, BT_FINISH_CONTEXT, BT_OK, text);
+        bt_request *victim = choose_victim(e);
+        preempt(e, victim);
         if (victim == r) {
             return false;
         }
@@ -330,9 +339,8 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
     if (r->ticket != 0) {
         bt_engine_external_cancel(e, r, BT_EXTERNAL_GONE);
     }
-    if (r->phase != BT_PHASE_EXTERNAL && finish != BT_FINISH_ERROR) {
-        bt_engine_cache_enter_last(e, r);
-        bt_engine_state_keep(e, r);
+    if (finish != BT_FINISH_ERROR) {
+        keep_rows(e, r);
     }
     leave_place(e, r);
     r->phase = BT_PHASE_ENDED;

@@ -118,10 +118,10 @@ static uint32_t next_snapshot(const bt_engine *e, const bt_request *r, place at)
 uint32_t bt_engine_state_next_cut(const bt_engine *e, const bt_request *r)
 {
     if (!keeps(e, r)) {
-        return r->n_prompt;
+        return r->n_prefill;
     }
     const uint32_t next = next_snapshot(e, r, (place){ r->n_done, r->snapshot_at });
-    return next < r->n_prompt ? next : r->n_prompt;
+    return next < r->n_prefill ? next : r->n_prefill;
 }
 
 uint32_t bt_engine_state_planned(const bt_engine *e, const bt_request *r, uint32_t end,

@@ -41,6 +41,14 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats)
     pthread_mutex_unlock(lock);
 }
 
+void bt_engine_stats_preempted(bt_engine *e, bt_request *r)
+{
+    e->stats.n_preemptions++;
+    pthread_mutex_lock(&r->lock);
+    r->stats.n_preemptions++;
+    pthread_mutex_unlock(&r->lock);
+}
+
 void bt_engine_stats_begin(bt_engine *e, bt_request *r)
 {
     e->stats.n_requests++;
@@ -59,6 +67,7 @@ static void count(bt_engine *e, const bt_request *r, bt_finish finish)
     s->n_predicted_tokens += r->stats.n_predicted;
     s->n_cancelled += finish == BT_FINISH_CANCELLED;
     s->n_errors += finish == BT_FINISH_ERROR;
+    s->n_context_full += finish == BT_FINISH_CONTEXT;
     s->prompt_seconds += r->stats.prompt_ms / 1000;
     s->predicted_seconds += r->stats.predicted_ms / 1000;
     s->n_tokens_max = r->n_tokens > s->n_tokens_max ? r->n_tokens : s->n_tokens_max;
@@ -80,7 +89,8 @@ void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     } else {
         s->prompt_ms = now - r->admitted_ms;
     }
-    const uint32_t done = r->n_done < r->n_prompt ? r->n_done : r->n_prompt;
+    const bool whole = r->n_tokens > r->n_prompt || r->n_done > r->n_prompt;
+    const uint32_t done = whole ? r->n_prompt : r->n_done;
     const uint32_t given = r->n_cached + r->n_external;
     s->n_external = r->n_external;
     s->n_local = done > given ? done - given : 0;

@@ -101,6 +101,8 @@ static void after_token(bt_engine *e, bt_request *r, int stop)
         char message[160];
         snprintf(message, sizeof message, "the context of %u tokens is full: %u of the prompt, %u "
                  "of the answer", e->options.n_ctx, r->n_prompt, n_predicted);
+        bt_log(BT_LOG_DEBUG, "context_full", "request=%llu n_prompt=%u n_predicted=%u n_ctx=%u",
+               (unsigned long long)r->id, r->n_prompt, n_predicted, e->options.n_ctx);
         bt_engine_sequence_end(e, r, BT_FINISH_CONTEXT, BT_OK, message);
     } else {
         r->phase = BT_PHASE_DECODE;
@@ -137,15 +139,17 @@ static void sample(bt_engine *e, bt_request *r, const float *logits)
 static void advance(bt_engine *e, const bt_step_part *part)
 {
     bt_request *r = part->request;
-    const bool prompt = part->position < r->n_prompt;
+    const bool prefill = part->position < r->n_prefill, answering = r->n_tokens > r->n_prompt;
     r->n_done += part->n_rows;
     bt_engine_state_advanced(e, r, part->position);
     if (r->has_push) {
         r->push.chunk_done(r->push.context, r->n_done);
     }
-    if (prompt) {
+    if (prefill && !answering) {
         e->stats.n_prompt_tokens += part->n_rows;
         bt_engine_ring_put_progress(r, r->n_done);
+    } else if (prefill) {                /* the newest token was never evaluated */
+        e->stats.n_recomputed_tokens += part->n_rows - (r->n_done == r->n_prefill);
     }
     if (r->ticket != 0 && r->n_done == r->n_prompt) {
         bt_engine_external_cancel(e, r, BT_EXTERNAL_LOCAL_FIRST);
@@ -158,7 +162,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
         return;
     }
     bt_engine_cache_enter(e, r);
-    if (r->n_done == r->n_prompt) {
+    if (r->n_done == r->n_prefill) {
         bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     }
 }

@@ -37,8 +37,9 @@ typedef struct {
         assert_int_equal(must_status, BT_OK);                   \
     } while (0)
 
-static inline machine open_machine_with(const char *name, uint32_t n_threads, uint32_t chunk,
-                                        bool push, uint32_t every, uint64_t snapshot_bytes)
+static inline machine open_machine_context(const char *name, uint32_t n_threads, uint32_t chunk,
+                                           bool push, uint32_t every, uint64_t snapshot_bytes,
+                                           uint32_t n_ctx)
 {
     machine m = { 0 };
     char path[1024];
@@ -55,12 +56,18 @@ static inline machine open_machine_with(const char *name, uint32_t n_threads, ui
     must(bt_text_tokenizer_create(m.file, &m.tokenizer, &err));
     const bt_engine_options o = {
         .model = m.model, .tokenizer = m.tokenizer, .device = m.device, .n_parallel = 4,
-        .n_ctx = 2048, .n_batch = BATCH, .n_prefill_chunk = chunk, .type_k = BT_TYPE_F16,
+        .n_ctx = n_ctx, .n_batch = BATCH, .n_prefill_chunk = chunk, .type_k = BT_TYPE_F16,
         .type_v = BT_TYPE_F16, .queue_max = 16, .push = push, .snapshot_every = every,
         .snapshot_bytes = snapshot_bytes,
     };
     must(bt_engine_create(&o, &m.engine, &err));
     return m;
+}
+
+static inline machine open_machine_with(const char *name, uint32_t n_threads, uint32_t chunk,
+                                        bool push, uint32_t every, uint64_t snapshot_bytes)
+{
+    return open_machine_context(name, n_threads, chunk, push, every, snapshot_bytes, 2048);
 }
 
 static inline machine open_machine(const char *name, uint32_t n_threads, uint32_t chunk, bool push)

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "engine/external.h"
-#include "unit/engine/fake.h"
+#include "unit/engine/ask.h"
 
 /* ---- somebody who takes offers and remembers them ---- */
 

@@ -1,7 +1,7 @@
 /* The push door of engine/engine.h: rows told of as they are computed, exported until release. */
 #include <pthread.h>
 
-#include "unit/engine/fake.h"
+#include "unit/engine/ask.h"
 
 enum { LENGTH = 150, PUSHES_MAX = 8 };
 

@@ -188,6 +188,69 @@ static void a_cancelled_prompt_leaves_a_sound_state(void **state)
     close_machine(&m);
 }
 
+enum { N = 4, LENGTH = 40, ANSWER = 56 };     /* which fits a ring unread */
+
+static bt_request *submit_long(const machine *m, uint32_t seed, bool no_cache)
+{
+    uint32_t prompt[LENGTH];
+    bt_request_options o = bt_engine_request_defaults();
+    bt_request *r = NULL;
+    make_prompt(m, 60 + seed, LENGTH, prompt);
+    o.tokens = prompt;
+    o.n_tokens = LENGTH;
+    o.n_predict = ANSWER;
+    o.ignore_eog = o.want_logprobs = true;
+    o.no_cache = no_cache;
+    o.sampling.temperature = 0;
+    must(bt_engine_submit(m->engine, &o, &r, &err));
+    return r;
+}
+
+/* Gives how often it lost its pages. */
+static uint32_t read_answer(bt_request *r, float *logprobs)
+{
+    bt_event event = { 0 };
+    bt_request_stats stats;
+    for (uint32_t n = 0; event.kind != BT_EVENT_END;) {
+        assert_int_equal(bt_engine_request_wait(r, PATIENCE_MS, &event), BT_OK);
+        if (event.kind == BT_EVENT_TOKEN) {
+            assert_true(n < ANSWER);
+            logprobs[n++] = event.logprob;
+        }
+    }
+    assert_int_equal(event.finish, BT_FINISH_LENGTH);
+    bt_engine_request_stats_get(r, &stats);
+    assert_int_equal(stats.n_predicted, ANSWER);
+    bt_engine_request_release(r);
+    return stats.n_preemptions;
+}
+
+/* Pages end under answers: those that lose theirs go on from a snapshot, or from nothing where none
+ * is kept, and say the same. */
+static void a_preempted_answer_is_the_same(void **state)
+{
+    (void)state;
+    static float logprobs[2][N][ANSWER];
+    for (size_t i = 0; i < 2 * BT_LEN(hybrids); i++) {
+        machine m = open_machine_context(hybrids[i / 2], 1, 64, false, SNAPSHOT_EVERY,
+                                         i % 2 ? 64u << 20 : 0, 128);
+        uint32_t n_preemptions = 0;
+        for (uint32_t k = 0; k < N; k++) {             /* alone */
+            (void)read_answer(submit_long(&m, k, true), logprobs[0][k]);
+        }
+        bt_request *r[N];
+        for (uint32_t k = 0; k < N; k++) {             /* at once */
+            r[k] = submit_long(&m, k, false);
+        }
+        for (uint32_t k = 0; k < N; k++) {
+            n_preemptions += read_answer(r[k], logprobs[1][k]);
+        }
+        assert_memory_equal(logprobs[0], logprobs[1], sizeof logprobs[0]);
+        assert_true(n_preemptions > 0);
+        close_machine(&m);
+    }
+}
+
 /* ---- a step that fails ---- */
 
 static const bt_device_ops *sound_ops;
@@ -341,6 +404,7 @@ int main(void)
         cmocka_unit_test(snapshots_stay_under_their_limit),
         cmocka_unit_test(forks_copy_the_state),
         cmocka_unit_test(a_cancelled_prompt_leaves_a_sound_state),
+        cmocka_unit_test(a_preempted_answer_is_the_same),
         cmocka_unit_test(a_failed_step_leaves_no_state_ahead),
         cmocka_unit_test(what_was_not_committed_changes_nothing),
     };
