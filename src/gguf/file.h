@@ -67,8 +67,11 @@ bool bt_gguf_index_add(bt_gguf_index *x, bt_gguf_index_text *text_of, const void
 uint32_t bt_gguf_index_find(const bt_gguf_index *x, bt_gguf_index_text *text_of, const void *table,
                             bt_gguf_string text);
 
-/* One file without its other parts, tensors not yet indexed. */
+/* One file without its other parts, tensors not yet indexed; from a path, or from a map, which it
+ * takes also on failure. */
 BT_MUST_CHECK bt_status bt_gguf_part_open(const char *path, bt_gguf **ret_file, bt_error *err);
+BT_MUST_CHECK bt_status bt_gguf_part_read(const char *path, bt_gguf_map map, bt_gguf **ret_file,
+                                          bt_error *err);
 /* Opens and adds the other parts of `first`, if it is part of a split file. */
 BT_MUST_CHECK bt_status bt_gguf_parts_join(bt_gguf *first, bt_error *err);
 
@@ -80,6 +83,10 @@ BT_MUST_CHECK bt_status bt_gguf_names_index(bt_gguf *file, bt_error *err);
 /* Takes one string of 1 .. max bytes without control characters, called `what` in messages. */
 BT_MUST_CHECK bt_status bt_gguf_name_read(const bt_gguf *file, bt_reader *r, const char *what,
                                           uint32_t max, bt_gguf_string *ret, bt_error *err);
+
+/* Fails: the file ends inside of what is being read. */
+bt_status bt_gguf_cut_short(const bt_gguf *file, const bt_reader *r, const char *what,
+                            bt_error *err);
 
 /* The string of a value that is one (pair->type or pair->element, first element). */
 bt_gguf_string bt_gguf_string_at(const uint8_t *data);

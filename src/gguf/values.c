@@ -6,15 +6,6 @@
 
 #include "base/check.h"
 
-const char *bt_gguf_value_type_name(bt_gguf_value_type type)
-{
-    static const char *const names[BT_GGUF_VALUE_COUNT] = {
-        "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64",
-        "f64",
-    };
-    return (uint32_t)type < BT_GGUF_VALUE_COUNT ? names[type] : "unknown";
-}
-
 /* ---- single numbers, at any address ---- */
 
 /* An integer of any type: a sign and a magnitude, so that u64 and i64 both fit. */

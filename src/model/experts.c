@@ -2,8 +2,9 @@
  * docs/models/qwen3moe.md tells it in words, docs/models/experts.py in numpy. */
 #include "model/family.h"
 
-void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_ffn *to)
+/* Router and experts, and the shared expert if there is one. */
+static void load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
+                         bt_model_ffn *to)
 {
     bt_model_experts *x = &to->experts;
     const uint32_t d = c->n_embd, f = c->n_ff_expert, e = c->n_experts, shared = c->n_ff[layer];
@@ -34,8 +35,25 @@ void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_
     }
 }
 
-void bt_model_put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
-                          const bt_model_stream *s, const bt_model_hidden *r)
+void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
+                       bt_model_ffn *to)
+{
+    const uint32_t d = c->n_embd, f = c->n_ff[layer];
+    if (c->n_experts > 0) {
+        load_experts(l, c, layer, to);
+        return;
+    }
+    to->gate = bt_model_load_matrix(l, d, f, "blk.%u.ffn_gate.weight", layer);
+    to->up = bt_model_load_matrix(l, d, f, "blk.%u.ffn_up.weight", layer);
+    to->down = bt_model_load_matrix(l, f, d, "blk.%u.ffn_down.weight", layer);
+    to->gate_bias = bt_model_load_opt_vector(l, f, "blk.%u.ffn_gate.bias", layer);
+    to->up_bias = bt_model_load_opt_vector(l, f, "blk.%u.ffn_up.bias", layer);
+    to->down_bias = bt_model_load_opt_vector(l, d, "blk.%u.ffn_down.bias", layer);
+}
+
+/* x += what the experts make of h. */
+static void put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
+                        const bt_model_stream *s, const bt_model_hidden *r)
 {
     const bt_model_experts *x = &w->experts;
     const uint32_t n = c->n_experts_used, wide = n * c->n_ff_expert;
@@ -65,7 +83,7 @@ void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *
                       const bt_model_stream *s, const bt_model_hidden *r)
 {
     if (c->n_experts > 0) {
-        bt_model_put_experts(t, c, w, s, r);
+        put_experts(t, c, w, s, r);
         return;
     }
     bt_linear(t, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up },

@@ -58,6 +58,8 @@ uint32_t bt_model_key_opt_u32(bt_model_keys *k, const char *key, uint32_t fallba
                               uint32_t high);
 float    bt_model_key_opt_f32(bt_model_keys *k, const char *key, float fallback, float low,
                               float high);
+/* Keeps *io_text when there is no such key; false after a failure. */
+bool     bt_model_key_opt_string(bt_model_keys *k, const char *key, bt_gguf_string *io_text);
 void     bt_model_key_per_layer(bt_model_keys *k, const char *key, uint32_t n, uint32_t low,
                                 uint32_t high, uint32_t *ret_values);
 /* The family's own sentence. */
@@ -110,9 +112,6 @@ void bt_model_load_qkv(bt_model_loader *l, const bt_model_config *c, uint32_t la
 /* gate, up and down with optional biases; or experts, if the model has them. */
 void bt_model_load_ffn(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
                        bt_model_ffn *to);
-/* Router and experts, and the shared expert if there is one. */
-void bt_model_load_experts(bt_model_loader *l, const bt_model_config *c, uint32_t layer,
-                           bt_model_ffn *to);
 
 /* Loads all weights of the model and digests every tensor of the file on the way. */
 bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *device, bt_error *err);
@@ -183,9 +182,6 @@ void bt_model_put_kv(bt_tape *t, const bt_model_heads *h, uint32_t layer, bool p
  * layer works on. */
 bt_model_plain bt_model_put_kv_plain(bt_tape *t, const bt_model_config *c, const bt_model_plain *r,
                                      const bt_model_plain *picked, uint32_t layer, bool push);
-/* x += what the experts make of h. */
-void bt_model_put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
-                          const bt_model_stream *s, const bt_model_hidden *r);
 /* x += the feed-forward block of h: experts if the model has them, else gate, up and down. */
 void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
                       const bt_model_stream *s, const bt_model_hidden *r);

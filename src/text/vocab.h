@@ -17,6 +17,9 @@
 #include "gguf/gguf.h"
 #include "text/split.h"
 
+/* What SPM vocabularies write for a blank. */
+#define BT_VOCAB_BLANK "\xe2\x96\x81"
+
 typedef enum { BT_VOCAB_BPE, BT_VOCAB_SPM } bt_vocab_model;
 
 /* tokenizer.ggml.token_type */
@@ -55,6 +58,8 @@ typedef struct {
 } bt_vocab;
 
 BT_MUST_CHECK bt_status bt_text_vocab_load(const bt_gguf *file, bt_vocab *v, bt_error *err);
+/* Its first part: all but special ids and pieces. */
+BT_MUST_CHECK bt_status bt_text_vocab_read(const bt_gguf *file, bt_vocab *v, bt_error *err);
 void bt_text_vocab_done(bt_vocab *v);          /* also of a half-loaded one that began zeroed */
 
 /* UINT32_MAX: none. Of tokens with equal texts the last is found. */
