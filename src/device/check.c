@@ -10,14 +10,16 @@
 #include "device/check.h"
 #include "ops/info.h"
 
-enum { BUFFERS_MAX = 64, ROW_VALUES_MAX = 65536 };
+enum { BUFFERS_MAX = 64, ROW_VALUES_MAX = 65536,
+       RAW_BYTES = ROW_VALUES_MAX * 4 };
 
 typedef struct {
     bt_device  base;                 /* first: bt_device * is cast to this */
     bt_device *device, *reference;
     double     nmse_max;
     bt_buffer  device_buffer[BUFFERS_MAX], reference_buffer[BUFFERS_MAX];   /* number id - 1 */
-    float     *row_a, *row_b;        /* [ROW_VALUES_MAX] decoded keys or values */
+    float     *row_a, *row_b;        /* [ROW_VALUES_MAX] decoded K or V */
+    void      *raw;                  /* [RAW_BYTES] of either device */
 } check_device;
 
 static check_device *checker(bt_device *d) { return (check_device *)(void *)d; }
@@ -47,9 +49,18 @@ static void give_inputs(const doubt *q, const bt_op *op)
     }
 }
 
-static uint8_t *pool_of(bt_device *d, const bt_step *s)
+/* Bytes of one of the device's buffers, to where the reference has them. */
+static void give_bytes(const doubt *q, bt_buffer device_buffer, bt_buffer reference_buffer,
+                       uint64_t at, uint64_t size)
 {
-    return d->ops->buffer_map(d, s->kv->buffer);
+    const check_device *d = q->d;
+    while (size > 0) {
+        const uint64_t n = size < RAW_BYTES ? size : RAW_BYTES;
+        d->device->ops->buffer_read(d->device, device_buffer, at, d->raw, n);
+        d->reference->ops->buffer_write(d->reference, reference_buffer, at, d->raw, n);
+        at += n;
+        size -= n;
+    }
 }
 
 /* Rows may have come from outside (a worker, a prefix), so all that attention sees is copied. */
@@ -57,16 +68,13 @@ static void give_pages(const doubt *q, uint32_t layer)
 {
     const bt_kv_layout *kv = q->device_step->kv;
     const bt_kv_layer *l = &kv->layers[layer];
-    const uint8_t *from = pool_of(q->d->device, q->device_step);
-    uint8_t *to = pool_of(q->d->reference, q->reference_step);
+    const bt_buffer to = q->reference_step->kv->buffer;
     for (uint32_t i = 0; i < q->device_step->n_sequences; i++) {
         const bt_step_sequence *seq = &q->device_step->sequences[i];
         for (uint32_t p = 0; p < seq->n_pages; p++) {
             const uint64_t page = seq->pages[p] * kv->page_bytes;
-            memcpy(to + page + l->k_offset, from + page + l->k_offset,
-                   l->k_row_bytes * kv->page_tokens);
-            memcpy(to + page + l->v_offset, from + page + l->v_offset,
-                   l->v_row_bytes * kv->page_tokens);
+            give_bytes(q, kv->buffer, to, page + l->k_offset, l->k_row_bytes * kv->page_tokens);
+            give_bytes(q, kv->buffer, to, page + l->v_offset, l->v_row_bytes * kv->page_tokens);
         }
     }
 }
@@ -76,15 +84,11 @@ static void give_states(const doubt *q, uint32_t layer)
 {
     const bt_state_layout *s = q->device_step->state;
     const bt_state_layer *l = &s->layers[layer];
-    const uint8_t *from = q->d->device->ops->buffer_map(q->d->device, s->buffer);
-    uint8_t *to = q->d->reference->ops->buffer_map(q->d->reference,
-                                                   q->reference_step->state->buffer);
     for (uint32_t i = 0; i < q->device_step->n_sequences; i++) {
         const uint64_t at = q->device_step->sequences[i].state_slot * s->slot_bytes;
         for (uint32_t j = 0; j < l->n_tensors; j++) {
-            const bt_state_tensor *tensor = &l->tensors[j];
-            memcpy(to + at + tensor->offset, from + at + tensor->offset,
-                   (size_t)bt_ops_state_tensor_bytes(tensor));
+            give_bytes(q, s->buffer, q->reference_step->state->buffer, at + l->tensors[j].offset,
+                       bt_ops_state_tensor_bytes(&l->tensors[j]));
         }
     }
 }
@@ -133,13 +137,16 @@ static bt_status compare_rows(const doubt *q, bt_rows y, bt_error *err)
 }
 
 static bt_status compare_stored(const doubt *q, uint32_t row, const char *what, bt_type type,
-                                uint32_t n, uint64_t offset, bt_error *err)
+                                uint32_t n, uint64_t offset, uint64_t size, bt_error *err)
 {
-    const uint8_t *a = pool_of(q->d->device, q->device_step) + offset;
-    const uint8_t *b = pool_of(q->d->reference, q->reference_step) + offset;
-    BT_TRY(bt_quant_type_decode(type, a, q->d->row_a, n));
-    BT_TRY(bt_quant_type_decode(type, b, q->d->row_b, n));
-    return compare(q, what, row, q->d->row_a, q->d->row_b, n, err);
+    const check_device *d = q->d;
+    BT_ASSERT(size <= RAW_BYTES);
+    d->device->ops->buffer_read(d->device, q->device_step->kv->buffer, offset, d->raw, size);
+    BT_TRY(bt_quant_type_decode(type, d->raw, d->row_a, n));
+    d->reference->ops->buffer_read(d->reference, q->reference_step->kv->buffer, offset, d->raw,
+                                   size);
+    BT_TRY(bt_quant_type_decode(type, d->raw, d->row_b, n));
+    return compare(q, what, row, d->row_a, d->row_b, n, err);
 }
 
 static bt_status compare_kv(const doubt *q, uint32_t layer, bt_error *err)
@@ -157,9 +164,9 @@ static bt_status compare_kv(const doubt *q, uint32_t layer, bt_error *err)
         const uint64_t page = pages[position / kv->page_tokens] * kv->page_bytes;
         const uint64_t slot = position % kv->page_tokens;
         BT_TRY(compare_stored(q, r, "k", kv->type_k, l->k_dim,
-                              page + l->k_offset + slot * l->k_row_bytes, err));
+                              page + l->k_offset + slot * l->k_row_bytes, l->k_row_bytes, err));
         BT_TRY(compare_stored(q, r, "v", kv->type_v, l->v_dim,
-                              page + l->v_offset + slot * l->v_row_bytes, err));
+                              page + l->v_offset + slot * l->v_row_bytes, l->v_row_bytes, err));
     }
     return BT_OK;
 }
@@ -261,11 +268,35 @@ static void buffer_free(bt_device *base, bt_buffer b)
     d->device_buffer[b.id - 1] = d->reference_buffer[b.id - 1] = (bt_buffer){ 0 };
 }
 
-static void *buffer_map(bt_device *base, bt_buffer b)
+/* What the host reads and writes is the device's; the reference gets it before it needs it. */
+static bt_buffer device_buffer(const check_device *d, bt_buffer b)
 {
-    check_device *d = checker(base);
     BT_ASSERT(b.id >= 1 && b.id <= BUFFERS_MAX && d->device_buffer[b.id - 1].id != 0);
-    return d->device->ops->buffer_map(d->device, d->device_buffer[b.id - 1]);
+    return d->device_buffer[b.id - 1];
+}
+
+static void buffer_read(const bt_device *base, bt_buffer b, uint64_t at, void *to, uint64_t size)
+{
+    const check_device *d = (const check_device *)(const void *)base;
+    d->device->ops->buffer_read(d->device, device_buffer(d, b), at, to, size);
+}
+
+static void buffer_write(bt_device *base, bt_buffer b, uint64_t at, const void *from, uint64_t size)
+{
+    const check_device *d = checker(base);
+    d->device->ops->buffer_write(d->device, device_buffer(d, b), at, from, size);
+}
+
+static void buffer_copy(bt_device *base, bt_buffer b, uint64_t to, uint64_t from, uint64_t size)
+{
+    const check_device *d = checker(base);
+    d->device->ops->buffer_copy(d->device, device_buffer(d, b), to, from, size);
+}
+
+static void buffer_fill(bt_device *base, bt_buffer b, uint64_t at, uint8_t byte, uint64_t size)
+{
+    const check_device *d = checker(base);
+    d->device->ops->buffer_fill(d->device, device_buffer(d, b), at, byte, size);
 }
 
 static bt_status weight_load(bt_device *base, const bt_weight_source *s, bt_weight *ret,
@@ -329,7 +360,10 @@ static const bt_device_ops ops = {
     .close = close_device,
     .buffer_alloc = buffer_alloc,
     .buffer_free = buffer_free,
-    .buffer_map = buffer_map,
+    .buffer_read = buffer_read,
+    .buffer_write = buffer_write,
+    .buffer_copy = buffer_copy,
+    .buffer_fill = buffer_fill,
     .weight_load = weight_load,
     .weight_shape = weight_shape,
     .prepare = prepare,
@@ -347,15 +381,16 @@ bt_status bt_device_check_open(bt_device *device, bt_device *reference, double n
                        "written", reference->ops->name);
     }
     check_device *d = bt_alloc_zero(BT_MEM_scratch, 1, sizeof *d);
-    float *rows = bt_alloc(BT_MEM_scratch, 2 * ROW_VALUES_MAX * sizeof *rows);
+    float *rows = bt_alloc(BT_MEM_scratch, 3 * ROW_VALUES_MAX * sizeof *rows);
     if (!d || !rows) {
         bt_free(d);
         bt_free(rows);
-        return bt_fail_nomem(err, sizeof *d + 2 * ROW_VALUES_MAX * sizeof *rows,
+        return bt_fail_nomem(err, sizeof *d + 3 * ROW_VALUES_MAX * sizeof *rows,
                              "a checking device");
     }
     *d = (check_device){ .base = { &ops }, .device = device, .reference = reference,
-                         .nmse_max = nmse_max, .row_a = rows, .row_b = rows + ROW_VALUES_MAX };
+                         .nmse_max = nmse_max, .row_a = rows, .row_b = rows + ROW_VALUES_MAX,
+                         .raw = rows + 2 * ROW_VALUES_MAX };
     *ret_device = &d->base;
     return BT_OK;
 }

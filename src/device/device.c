@@ -39,10 +39,29 @@ void bt_device_buffer_free(bt_device *d, bt_buffer b)
     }
 }
 
-void *bt_device_map(bt_device *d, bt_buffer b)
+void bt_device_buffer_read(const bt_device *d, bt_buffer b, uint64_t at, void *to, uint64_t size)
 {
     BT_ASSERT(b.id != 0);
-    return d->ops->buffer_map(d, b);
+    d->ops->buffer_read(d, b, at, to, size);
+}
+
+void bt_device_buffer_write(bt_device *d, bt_buffer b, uint64_t at, const void *from, uint64_t size)
+{
+    BT_ASSERT(b.id != 0);
+    d->ops->buffer_write(d, b, at, from, size);
+}
+
+void bt_device_buffer_copy(bt_device *d, bt_buffer b, uint64_t to, uint64_t from, uint64_t size)
+{
+    BT_ASSERT(b.id != 0);
+    BT_ASSERT(to >= from + size || from >= to + size);
+    d->ops->buffer_copy(d, b, to, from, size);
+}
+
+void bt_device_buffer_fill(bt_device *d, bt_buffer b, uint64_t at, uint8_t byte, uint64_t size)
+{
+    BT_ASSERT(b.id != 0);
+    d->ops->buffer_fill(d, b, at, byte, size);
 }
 
 bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret,

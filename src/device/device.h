@@ -4,8 +4,9 @@
  * device/cpu/cpu.h; the wrappers trace.h, check.h and throttle.h pass calls on to other devices.
  *
  * Lifetime: open to close; buffers and weights die with the device at the latest.
- * Threads:  a device belongs to one thread (the engine's), except that bt_device_map()ped memory of
- *           the KV pool may be read or written by others under the rules of kv/pages.h.
+ * Threads:  a device belongs to one thread (the engine's), except that others may read and write
+ *           buffers under the rules of kv/pages.h and kv/states.h, where nobody else does.
+ * Memory:   no pointer into a buffer leaves a device, so that it may be anywhere.
  * Failure:  run and wait report BT_E_DEVICE; a failed step's rows mean nothing.
  */
 #ifndef BT_DEVICE_DEVICE_H
@@ -36,8 +37,13 @@ typedef struct {
     void      (*close)(bt_device *d);
     bt_status (*buffer_alloc)(bt_device *d, uint64_t size_bytes, bt_buffer *ret, bt_error *err);
     void      (*buffer_free)(bt_device *d, bt_buffer b);
-    /* Host-visible address of a buffer, or NULL when the device has its own memory. */
-    void     *(*buffer_map)(bt_device *d, bt_buffer b);
+    /* Bytes [at, at + size) of a buffer to and from the host, within it (copy: apart, within
+     * one buffer), and filled with one byte. */
+    void      (*buffer_read)(const bt_device *d, bt_buffer b, uint64_t at, void *to, uint64_t size);
+    void      (*buffer_write)(bt_device *d, bt_buffer b, uint64_t at, const void *from,
+                              uint64_t size);
+    void      (*buffer_copy)(bt_device *d, bt_buffer b, uint64_t to, uint64_t from, uint64_t size);
+    void      (*buffer_fill)(bt_device *d, bt_buffer b, uint64_t at, uint8_t byte, uint64_t size);
     bt_status (*weight_load)(bt_device *d, const bt_weight_source *s, bt_weight *ret,
                              bt_error *err);
     bt_status (*weight_shape)(const bt_device *d, bt_weight w, bt_weight_shape *ret);
@@ -66,7 +72,11 @@ BT_MUST_CHECK bt_status bt_device_tape_create(const bt_device *d, bt_tape **ret_
 BT_MUST_CHECK bt_status bt_device_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret,
                                                bt_error *err);
 void  bt_device_buffer_free(bt_device *d, bt_buffer b);
-void *bt_device_map(bt_device *d, bt_buffer b);
+void  bt_device_buffer_read(const bt_device *d, bt_buffer b, uint64_t at, void *to, uint64_t size);
+void  bt_device_buffer_write(bt_device *d, bt_buffer b, uint64_t at, const void *from,
+                             uint64_t size);
+void  bt_device_buffer_copy(bt_device *d, bt_buffer b, uint64_t to, uint64_t from, uint64_t size);
+void  bt_device_buffer_fill(bt_device *d, bt_buffer b, uint64_t at, uint8_t byte, uint64_t size);
 BT_MUST_CHECK bt_status bt_device_weight_load(bt_device *d, const bt_weight_source *s,
                                               bt_weight *ret, bt_error *err);
 BT_MUST_CHECK bt_status bt_device_weight_shape(const bt_device *d, bt_weight w,

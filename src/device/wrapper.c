@@ -6,6 +6,11 @@ static bt_device *inner(bt_device *d)
     return ((bt_device_wrapper *)(void *)d)->inner;
 }
 
+static const bt_device *inner_of(const bt_device *d)
+{
+    return ((const bt_device_wrapper *)(const void *)d)->inner;
+}
+
 bt_status bt_device_wrapper_buffer_alloc(bt_device *d, uint64_t size_bytes, bt_buffer *ret,
                                          bt_error *err)
 {
@@ -17,9 +22,28 @@ void bt_device_wrapper_buffer_free(bt_device *d, bt_buffer b)
     inner(d)->ops->buffer_free(inner(d), b);
 }
 
-void *bt_device_wrapper_buffer_map(bt_device *d, bt_buffer b)
+void bt_device_wrapper_buffer_read(const bt_device *d, bt_buffer b, uint64_t at, void *to,
+                                   uint64_t size)
 {
-    return inner(d)->ops->buffer_map(inner(d), b);
+    inner_of(d)->ops->buffer_read(inner_of(d), b, at, to, size);
+}
+
+void bt_device_wrapper_buffer_write(bt_device *d, bt_buffer b, uint64_t at, const void *from,
+                                    uint64_t size)
+{
+    inner(d)->ops->buffer_write(inner(d), b, at, from, size);
+}
+
+void bt_device_wrapper_buffer_copy(bt_device *d, bt_buffer b, uint64_t to, uint64_t from,
+                                   uint64_t size)
+{
+    inner(d)->ops->buffer_copy(inner(d), b, to, from, size);
+}
+
+void bt_device_wrapper_buffer_fill(bt_device *d, bt_buffer b, uint64_t at, uint8_t byte,
+                                   uint64_t size)
+{
+    inner(d)->ops->buffer_fill(inner(d), b, at, byte, size);
 }
 
 bt_status bt_device_wrapper_weight_load(bt_device *d, const bt_weight_source *s, bt_weight *ret,
@@ -30,8 +54,7 @@ bt_status bt_device_wrapper_weight_load(bt_device *d, const bt_weight_source *s,
 
 bt_status bt_device_wrapper_weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret)
 {
-    const bt_device_wrapper *self = (const bt_device_wrapper *)(const void *)d;
-    return self->inner->ops->weight_shape(self->inner, w, ret);
+    return inner_of(d)->ops->weight_shape(inner_of(d), w, ret);
 }
 
 bt_status bt_device_wrapper_prepare(bt_device *d, const bt_tape *t, uint32_t n_rows,

@@ -18,7 +18,6 @@ enum { ALIGNMENT = 64, POISON = 0xFF };
 struct bt_kv_pool {
     bt_device   *device;
     bt_kv_layout layout;
-    uint8_t     *base;                 /* host address of page 0 */
     uint64_t     token_bytes;
     uint32_t     n_pages;
     uint32_t    *holders;              /* [n_pages] 0: free */
@@ -86,13 +85,7 @@ static bt_status reserve(bt_kv_pool *pool, bt_error *err)
                        "machine can address; use a smaller context", pool->n_pages,
                        pool->layout.page_bytes);
     }
-    BT_TRY(bt_device_buffer_alloc(pool->device, total, &pool->layout.buffer, err));
-    pool->base = bt_device_map(pool->device, pool->layout.buffer);
-    if (!pool->base) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "the device '%s' does not show its memory to the "
-                       "host", bt_device_name(pool->device));
-    }
-    return BT_OK;
+    return bt_device_buffer_alloc(pool->device, total, &pool->layout.buffer, err);
 }
 
 static bt_status make_tables(bt_kv_pool *pool, bt_error *err)
@@ -166,15 +159,17 @@ uint64_t bt_kv_token_bytes(const bt_kv_pool *pool)
 
 /* ---- holding pages ---- */
 
-static uint8_t *page_at(const bt_kv_pool *pool, uint32_t page)
+/* Where a page begins in the buffer. */
+static uint64_t page_at(const bt_kv_pool *pool, uint32_t page)
 {
-    return pool->base + (uint64_t)page * pool->layout.page_bytes;
+    return page * pool->layout.page_bytes;
 }
 
 static void poison(bt_kv_pool *pool, uint32_t page)
 {
 #ifndef NDEBUG
-    memset(page_at(pool, page), POISON, pool->layout.page_bytes);
+    bt_device_buffer_fill(pool->device, pool->layout.buffer, page_at(pool, page), POISON,
+                          pool->layout.page_bytes);
     pool->poisoned[page] = true;
 #else
     (void)pool;
@@ -186,10 +181,13 @@ static void poison(bt_kv_pool *pool, uint32_t page)
 static void check_poison(const bt_kv_pool *pool, uint32_t page)
 {
 #ifndef NDEBUG
-    const uint8_t *p = page_at(pool, page);
-    if (pool->poisoned[page]) {
-        BT_ASSERT(p[0] == POISON);
-        BT_ASSERT(memcmp(p, p + 1, pool->layout.page_bytes - 1) == 0);
+    const uint64_t size = pool->layout.page_bytes;
+    uint8_t bytes[ALIGNMENT];          /* which page_bytes is a multiple of */
+    for (uint64_t at = 0; pool->poisoned[page] && at < size; at += sizeof bytes) {
+        bt_device_buffer_read(pool->device, pool->layout.buffer, page_at(pool, page) + at, bytes,
+                              sizeof bytes);
+        BT_ASSERT(bytes[0] == POISON);
+        BT_ASSERT(memcmp(bytes, bytes + 1, sizeof bytes - 1) == 0);
     }
 #else
     (void)pool;
@@ -273,12 +271,14 @@ void bt_kv_page_set_cached(bt_kv_pool *pool, uint32_t page, bool cached)
 
 static void copy_tokens(bt_kv_pool *pool, uint32_t from, uint32_t to, uint32_t n_tokens)
 {
-    const uint8_t *source = page_at(pool, from);
-    uint8_t *target = page_at(pool, to);
+    const bt_buffer b = pool->layout.buffer;
+    const uint64_t source = page_at(pool, from), target = page_at(pool, to);
     for (uint32_t i = 0; i < pool->layout.n_layers; i++) {
         const bt_kv_layer *y = &pool->layout.layers[i];
-        memcpy(target + y->k_offset, source + y->k_offset, n_tokens * y->k_row_bytes);
-        memcpy(target + y->v_offset, source + y->v_offset, n_tokens * y->v_row_bytes);
+        bt_device_buffer_copy(pool->device, b, target + y->k_offset, source + y->k_offset,
+                              n_tokens * y->k_row_bytes);
+        bt_device_buffer_copy(pool->device, b, target + y->v_offset, source + y->v_offset,
+                              n_tokens * y->v_row_bytes);
     }
 }
 
@@ -318,9 +318,9 @@ uint32_t bt_kv_pool_total(const bt_kv_pool *pool)
 
 /* ---- rows in and out ---- */
 
-/* A run of rows inside one page. */
+/* A run of rows inside one page, and where it lies in the buffer. */
 typedef struct {
-    uint8_t *k, *v;
+    uint64_t k, v;
     uint32_t n;
 } run_of_rows;
 
@@ -329,7 +329,7 @@ static run_of_rows run_at(const bt_kv_pool *pool, const uint32_t *pages, const b
 {
     const uint32_t slot = position % BT_KV_PAGE_TOKENS;
     const uint32_t room = BT_KV_PAGE_TOKENS - slot;
-    uint8_t *page = page_at(pool, pages[position / BT_KV_PAGE_TOKENS]);
+    const uint64_t page = page_at(pool, pages[position / BT_KV_PAGE_TOKENS]);
     return (run_of_rows){ .k = page + y->k_offset + slot * y->k_row_bytes,
                           .v = page + y->v_offset + slot * y->v_row_bytes,
                           .n = n < room ? n : room };
@@ -340,15 +340,16 @@ void bt_kv_rows_import(bt_kv_pool *pool, const uint32_t *pages, uint32_t layer, 
 {
     BT_ASSERT(layer < pool->layout.n_layers);
     const bt_kv_layer *y = &pool->layout.layers[layer];
+    const bt_buffer b = pool->layout.buffer;
     const uint8_t *from_k = k, *from_v = v;
     while (n > 0) {
         const run_of_rows run = run_at(pool, pages, y, position, n);
         if (y->k_row_bytes > 0) {
-            memcpy(run.k, from_k, run.n * y->k_row_bytes);
+            bt_device_buffer_write(pool->device, b, run.k, from_k, run.n * y->k_row_bytes);
             from_k += run.n * y->k_row_bytes;
         }
         if (y->v_row_bytes > 0) {
-            memcpy(run.v, from_v, run.n * y->v_row_bytes);
+            bt_device_buffer_write(pool->device, b, run.v, from_v, run.n * y->v_row_bytes);
             from_v += run.n * y->v_row_bytes;
         }
         position += run.n;
@@ -361,15 +362,16 @@ void bt_kv_rows_export(const bt_kv_pool *pool, const uint32_t *pages, uint32_t l
 {
     BT_ASSERT(layer < pool->layout.n_layers);
     const bt_kv_layer *y = &pool->layout.layers[layer];
+    const bt_buffer b = pool->layout.buffer;
     uint8_t *to_k = ret_k, *to_v = ret_v;
     while (n > 0) {
         const run_of_rows run = run_at(pool, pages, y, position, n);
         if (y->k_row_bytes > 0) {
-            memcpy(to_k, run.k, run.n * y->k_row_bytes);
+            bt_device_buffer_read(pool->device, b, run.k, to_k, run.n * y->k_row_bytes);
             to_k += run.n * y->k_row_bytes;
         }
         if (y->v_row_bytes > 0) {
-            memcpy(to_v, run.v, run.n * y->v_row_bytes);
+            bt_device_buffer_read(pool->device, b, run.v, to_v, run.n * y->v_row_bytes);
             to_v += run.n * y->v_row_bytes;
         }
         position += run.n;

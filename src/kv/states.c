@@ -24,7 +24,6 @@ typedef struct {
 struct bt_state_pool {
     bt_device      *device;
     bt_state_layout layout;
-    uint8_t        *base;              /* host address of slot 0 */
     uint64_t        state_bytes;       /* without padding */
     uint32_t        n_live;
     bool           *taken;             /* [n_live] */
@@ -104,11 +103,6 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
                        "--snapshot-bytes and --parallel bound them", p->n_live, p->n_snapshots,
                        why.text);
     }
-    p->base = bt_device_map(p->device, l->buffer);
-    if (!p->base) {
-        return bt_fail(err, BT_E_UNSUPPORTED, "device %s keeps recurrent states out of reach",
-                       bt_device_name(p->device));
-    }
     return BT_OK;
 }
 
@@ -174,10 +168,11 @@ uint64_t bt_kv_state_layer_bytes(const bt_state_pool *p, uint32_t layer)
 
 /* ---- slots of sequences ---- */
 
-static uint8_t *slot_at(const bt_state_pool *p, uint32_t slot)
+/* Where a slot begins in the buffer. */
+static uint64_t slot_at(const bt_state_pool *p, uint32_t slot)
 {
     BT_ASSERT(slot < p->layout.n_slots);
-    return p->base + slot * p->layout.slot_bytes;
+    return slot * p->layout.slot_bytes;
 }
 
 bt_status bt_kv_state_take(bt_state_pool *p, uint32_t *ret_slot)
@@ -202,12 +197,15 @@ void bt_kv_state_give(bt_state_pool *p, uint32_t slot)
 
 void bt_kv_state_zero(bt_state_pool *p, uint32_t slot)
 {
-    memset(slot_at(p, slot), 0, p->layout.slot_bytes);
+    bt_device_buffer_fill(p->device, p->layout.buffer, slot_at(p, slot), 0, p->layout.slot_bytes);
 }
 
 void bt_kv_state_copy(bt_state_pool *p, uint32_t to, uint32_t from)
 {
-    memcpy(slot_at(p, to), slot_at(p, from), p->layout.slot_bytes);
+    if (to != from) {
+        bt_device_buffer_copy(p->device, p->layout.buffer, slot_at(p, to), slot_at(p, from),
+                              p->layout.slot_bytes);
+    }
 }
 
 /* ---- snapshots: the table, under its lock ---- */
@@ -470,8 +468,8 @@ void bt_kv_state_import(bt_state_pool *p, uint32_t slot, uint32_t layer, uint64_
     BT_ASSERT(layer < p->layout.n_layers);
     const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
     for (uint32_t i = 0; i < n; i++) {
-        memcpy(slot_at(p, slot) + parts[i].at, (const uint8_t *)from + parts[i].from,
-               parts[i].size);
+        bt_device_buffer_write(p->device, p->layout.buffer, slot_at(p, slot) + parts[i].at,
+                               (const uint8_t *)from + parts[i].from, parts[i].size);
     }
 }
 
@@ -482,6 +480,7 @@ void bt_kv_state_export(const bt_state_pool *p, uint32_t slot, uint32_t layer, u
     BT_ASSERT(layer < p->layout.n_layers);
     const uint32_t n = split(&p->layout.layers[layer], offset, size, parts);
     for (uint32_t i = 0; i < n; i++) {
-        memcpy((uint8_t *)to + parts[i].from, slot_at(p, slot) + parts[i].at, parts[i].size);
+        bt_device_buffer_read(p->device, p->layout.buffer, slot_at(p, slot) + parts[i].at,
+                              (uint8_t *)to + parts[i].from, parts[i].size);
     }
 }

@@ -39,9 +39,33 @@ static void buffer_free(bt_device *base, bt_buffer b)
     bt_device_cpu_region_unmap(buffer_of(cpu(base), b));
 }
 
-static void *buffer_map(bt_device *base, bt_buffer b)
+static uint8_t *bytes_at(const bt_device *base, bt_buffer b, uint64_t at, uint64_t size)
 {
-    return buffer_of(cpu(base), b)->base;
+    const bt_cpu_device *d = cpu_of(base);
+    BT_ASSERT(b.id >= 1 && b.id <= BT_CPU_BUFFERS_MAX && d->buffers[b.id - 1].base);
+    const bt_cpu_region *r = &d->buffers[b.id - 1];
+    BT_ASSERT(size <= r->size && at <= r->size - size);
+    return (uint8_t *)r->base + at;
+}
+
+static void buffer_read(const bt_device *d, bt_buffer b, uint64_t at, void *to, uint64_t size)
+{
+    memcpy(to, bytes_at(d, b, at, size), size);
+}
+
+static void buffer_write(bt_device *d, bt_buffer b, uint64_t at, const void *from, uint64_t size)
+{
+    memcpy(bytes_at(d, b, at, size), from, size);
+}
+
+static void buffer_copy(bt_device *d, bt_buffer b, uint64_t to, uint64_t from, uint64_t size)
+{
+    memcpy(bytes_at(d, b, to, size), bytes_at(d, b, from, size), size);
+}
+
+static void buffer_fill(bt_device *d, bt_buffer b, uint64_t at, uint8_t byte, uint64_t size)
+{
+    memset(bytes_at(d, b, at, size), byte, size);
 }
 
 /* ---- weights ---- */
@@ -250,7 +274,10 @@ static const bt_device_ops ops = {
     .close = close_device,
     .buffer_alloc = buffer_alloc,
     .buffer_free = buffer_free,
-    .buffer_map = buffer_map,
+    .buffer_read = buffer_read,
+    .buffer_write = buffer_write,
+    .buffer_copy = buffer_copy,
+    .buffer_fill = buffer_fill,
     .weight_load = weight_load,
     .weight_shape = weight_shape,
     .prepare = prepare,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "unit/device/host_memory.h"
 
 enum { NAIVE_WEIGHTS = 256, NAIVE_ROWS = 128 };
 
@@ -310,11 +310,7 @@ static void naive_free(bt_device *base, bt_buffer b)
     ((naive_device *)base)->memory = NULL;
 }
 
-static void *naive_map(bt_device *base, bt_buffer b)
-{
-    (void)b;
-    return ((naive_device *)base)->memory;
-}
+HOST_MEMORY(naive_device)
 
 static const float *naive_read(bt_device *base, bt_rows r, uint64_t *ret_stride)
 {
@@ -345,7 +341,7 @@ static void naive_close(bt_device *base)
 
 static const bt_device_ops naive_ops = {
     .name = "naive", .close = naive_close, .buffer_alloc = naive_alloc, .buffer_free = naive_free,
-    .buffer_map = naive_map, .weight_load = naive_load, .weight_shape = naive_shape,
+    HOST_MEMORY_OPS, .weight_load = naive_load, .weight_shape = naive_shape,
     .prepare = naive_prepare, .run = naive_run, .wait = naive_wait, .read_rows = naive_read,
     .write_rows = naive_write,
 };

@@ -328,8 +328,8 @@ static outcome *go(bt_isa isa, uint32_t n_threads, uint32_t chunk, bool company,
     for (uint32_t at = 0; at < TOKENS; at += chunk) {
         run_part(&r, at, TOKENS - at < chunk ? TOKENS - at : chunk, company, o);
     }
-    memcpy(o->state, (uint8_t *)bt_device_map(r.device, r.layout.buffer) + r.layout.slot_bytes,
-           sizeof o->state);
+    bt_device_buffer_read(r.device, r.layout.buffer, r.layout.slot_bytes, o->state,
+                          sizeof o->state);
     bt_ops_tape_destroy(r.tape);
     bt_device_close(r.device);
     return o;

@@ -26,6 +26,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "engine/engine.h"
+#include "unit/device/host_memory.h"
 
 enum {
     FAKE_VOCAB = 64, FAKE_EOG = 63, FAKE_SUPPRESSED = 62, FAKE_LAYERS = 4, FAKE_BARE_LAYER = 2,
@@ -179,11 +180,7 @@ static void fake_free(bt_device *d, bt_buffer b)
     ((fake_device *)d)->memory = NULL;
 }
 
-static void *fake_map(bt_device *d, bt_buffer b)
-{
-    (void)b;
-    return ((fake_device *)d)->memory;
-}
+HOST_MEMORY(fake_device)
 
 static bt_status fake_weight_shape(const bt_device *d, bt_weight w, bt_weight_shape *ret)
 {
@@ -348,7 +345,7 @@ static const float *fake_read_rows(bt_device *d, bt_rows rows, uint64_t *ret_str
 }
 
 static const bt_device_ops fake_ops = {
-    .name = "fake", .buffer_alloc = fake_alloc, .buffer_free = fake_free, .buffer_map = fake_map,
+    .name = "fake", .buffer_alloc = fake_alloc, .buffer_free = fake_free, HOST_MEMORY_OPS,
     .weight_shape = fake_weight_shape, .prepare = fake_prepare, .run = fake_run, .wait = fake_wait,
     .read_rows = fake_read_rows,
 };

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "device/device.h"
+#include "unit/device/host_memory.h"
 
 typedef struct {
     bt_device device;
@@ -34,15 +34,11 @@ static void memory_free(bt_device *d, bt_buffer b)
     m->n_buffers--;
 }
 
-static void *memory_map(bt_device *d, bt_buffer b)
-{
-    (void)b;
-    return ((memory_device *)d)->memory;
-}
+HOST_MEMORY(memory_device)
 
 static const bt_device_ops memory_ops = {
     .name = "memory", .buffer_alloc = memory_alloc, .buffer_free = memory_free,
-    .buffer_map = memory_map,
+    HOST_MEMORY_OPS,
 };
 
 #endif
