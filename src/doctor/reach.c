@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "link/lookup.h"
+#include "link/socket.h"
 
 #ifdef MSG_NOSIGNAL
 #define NO_SIGNAL MSG_NOSIGNAL

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "link/address.h"
+#include "link/socket.h"
 
 enum { FULL_PAUSE_MS = 50 };            /* out of descriptors: do not spin */
 

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/sync.h"
 #include "base/waker.h"
+#include "link/socket.h"
 
 typedef struct {
     pthread_mutex_t  lock;              /* guards the rest */

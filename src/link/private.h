@@ -1,9 +1,10 @@
 /* link/private.h - the inside of a link, shared by the files of this room.
  *
- * link.c    life, stats, sending control, finish and close
+ * link.c    life, stats, sending control, finish and close; stands on all below
  * queue.c   bulk: what waits, who waits for room, dropping streams
  * writer.c  the writer thread
  * reader.c  receive: handshake, bytes to frames, heartbeats, silence
+ * state.c   what they share: failure, control queue, send buffer
  */
 #ifndef BT_LINK_PRIVATE_H
 #define BT_LINK_PRIVATE_H

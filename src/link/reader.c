@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "link/address.h"
+#include "link/socket.h"
 
 enum {
     SMALL_READ_BYTES = BT_LINK_FIRST_READ_BYTES,

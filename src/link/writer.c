@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "link/address.h"
+#include "link/socket.h"
 
 enum {
     OUT_KEPT_BYTES = 256 << 10          /* a larger control buffer is given back when empty */
