@@ -364,7 +364,7 @@ function here(status) {
   const rate = status.local_tokens_per_second;
   box.append(element("p", "quiet", [`${count(status.n_local)} prompts kept here by decision`,
     ...(rate > 0 ? [`${count(Math.round(rate))} tokens/s`] : [])].join(" · ")));
-  box.append(...costs(status.local_step_ms, "step", status.local_token_ms, status.local_key_ms));
+  box.append(...costs(status.local_step_ms, "step", status.local_token_ms, status.local_attention_ms));
   return box;
 }
 
@@ -391,7 +391,7 @@ function worker(w) {
   if (w.round_trip_ms > 0) says.push(`${w.round_trip_ms.toFixed(2)} ms away`);
   if (w.n_fallbacks > 0) says.push(`${w.n_fallbacks} fallbacks`);
   box.append(element("p", "quiet", says.join(" · ")));
-  box.append(...costs(w.step_ms, "step", w.token_ms, w.key_ms));
+  box.append(...costs(w.step_ms, "step", w.token_ms, w.attention_ms));
   return box;
 }
 

@@ -8,7 +8,7 @@
 
 #include "cli/setup.h"
 #include "engine/engine.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 
 typedef struct {
     bt_setup_options setup;            /* first: bt_setup_option_table */

@@ -11,7 +11,7 @@
 #include "device/cpu/cpu.h"
 #include "device/throttle.h"
 #include "device/trace.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "text/chat.h"
 
 #define AT(field) offsetof(bt_setup_options, field)

@@ -155,69 +155,23 @@ static void write_engine(const bt_engine *engine, bt_buf *to)
         "Bytes of a KV page", (double)(s.kv_token_bytes * BT_KV_PAGE_TOKENS));
 }
 
-typedef struct {
-    const char *name;
-    bt_metric_kind kind;
-    const char *help;
-    double (*value)(const bt_prefill_worker_status *);
-} worker_series;
-
-static double worker_up(const bt_prefill_worker_status *w) { return w->state == BT_PREFILL_READY; }
-static double worker_prompts(const bt_prefill_worker_status *w) { return (double)w->n_prompts; }
-static double worker_tokens(const bt_prefill_worker_status *w) { return (double)w->n_tokens; }
-static double worker_bytes(const bt_prefill_worker_status *w) { return (double)w->n_bytes; }
-static double worker_fallbacks(const bt_prefill_worker_status *w) { return (double)w->n_fallbacks; }
-static double worker_lost(const bt_prefill_worker_status *w) { return (double)w->n_lost; }
-static double worker_corrupt(const bt_prefill_worker_status *w) { return (double)w->n_corrupt; }
-static double worker_busy(const bt_prefill_worker_status *w) { return (double)w->n_in_flight; }
-static double worker_goodput(const bt_prefill_worker_status *w)
-{
-    return w->goodput_bytes_per_second;
-}
-static double worker_rate(const bt_prefill_worker_status *w) { return w->tokens_per_second; }
-static double worker_round_trip(const bt_prefill_worker_status *w)
-{
-    return w->round_trip_ms / 1e3;
-}
-
-static const worker_series series[] = {
-        {"baton_worker_up", BT_METRIC_GAUGE, "1 when the worker is ready", worker_up},
-        {"baton_worker_prompts_total", BT_METRIC_COUNTER, "Prompts committed.", worker_prompts},
-        {"baton_worker_tokens_total", BT_METRIC_COUNTER, "Tokens committed.", worker_tokens},
-        {"baton_worker_bytes_total", BT_METRIC_COUNTER, "Bytes of committed rows.", worker_bytes},
-        {"baton_worker_fallbacks_total", BT_METRIC_COUNTER, "Prompts that ended elsewhere.",
-         worker_fallbacks},
-        {"baton_worker_lost_total", BT_METRIC_COUNTER, "Connections lost.", worker_lost},
-        {"baton_worker_corrupt_total", BT_METRIC_COUNTER, "Frames or commits that did not hold.",
-         worker_corrupt},
-        {"baton_worker_prompts_in_flight", BT_METRIC_GAUGE, "Prompts in flight", worker_busy},
-        {"baton_worker_goodput_bytes_per_second", BT_METRIC_GAUGE,
-         "What the link carries; 0: not known, rows never waited for it.", worker_goodput},
-        {"baton_worker_tokens_per_second", BT_METRIC_GAUGE, "Prefill rate there.", worker_rate},
-        {"baton_worker_round_trip_seconds", BT_METRIC_GAUGE, "Least round trip seen",
-         worker_round_trip},
-};
-
 static void write_workers(const bt_prefill *prefill, bt_buf *to)
 {
+    const bt_metric_list list = bt_handoff_client_worker_metrics();
+    bt_prefill_worker_status workers[BT_WORKERS_MAX];
     bt_prefill_status s;
+    uint32_t n = 0;
     bt_handoff_client_status_get(prefill, &s);
-    for (size_t i = 0; i < BT_LEN(series); i++) {
-        bt_metric_put_head(to, series[i].name, series[i].kind, series[i].help);
-        for (uint32_t worker = 0; worker < s.n_workers; worker++) {
-            bt_prefill_worker_status w;
-            if (!bt_handoff_client_worker_status_get(prefill, worker, &w)) {
-                break;                       /* one has just left */
-            }
-            bt_metric_put_sample(to, series[i].name, "worker", w.address, series[i].value(&w));
-        }
+    while (n < BT_WORKERS_MAX && bt_handoff_client_worker_status_get(prefill, n, &workers[n])) {
+        n++;
     }
+    bt_metric_put_prometheus(to, &list, workers, sizeof *workers, n, "worker", "address");
     one(to, "baton_prefill_local_total", BT_METRIC_COUNTER, "Prompts kept local by decision",
         (double)s.n_local);
     one(to, "baton_prefill_hedged_total", BT_METRIC_COUNTER,
         "Prompts prefilled locally as well because their worker was late", (double)s.n_hedged);
     one(to, "baton_prefill_hedges_won_locally_total", BT_METRIC_COUNTER,
-        "Of these, complete here first", (double)s.n_outrun);
+        "Of these, complete here first", (double)s.n_hedges_won_locally);
     one(to, "baton_prefill_retries_total", BT_METRIC_COUNTER, "Prompts given to a second worker",
         (double)s.n_retries);
 }

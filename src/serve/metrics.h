@@ -11,7 +11,7 @@
 
 #include "base/metric.h"
 #include "engine/engine.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "serve/connections.h"
 
 enum { BT_HTTP_CODES_MAX = 24 };

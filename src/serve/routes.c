@@ -156,37 +156,9 @@ static void write_worker(const bt_prefill *prefill, uint32_t index, bt_json_writ
     if (!bt_handoff_client_worker_status_get(prefill, index, &s)) {
         return;                              /* it has just left */
     }
+    const bt_metric_list list = bt_handoff_client_worker_metrics();
     bt_json_open(w, NULL, '{');
-    bt_json_string(w, "address", s.address);
-    bt_json_string(w, "state", bt_handoff_client_state_name(s.state));
-    bt_json_string(w, "reason", s.reason);
-    bt_json_string(w, "version", s.version);
-    bt_json_string(w, "numerics", s.numerics);
-    bt_json_number(w, "round_trip_ms", s.round_trip_ms);
-    bt_json_number(w, "goodput_bytes_per_second", s.goodput_bytes_per_second);
-    bt_json_number(w, "tokens_per_second", s.tokens_per_second);
-    bt_json_number(w, "step_ms", s.step_ms);
-    bt_json_number(w, "token_ms", s.token_ms);
-    bt_json_number(w, "key_ms", s.key_ms);
-    bt_json_number(w, "lead_ms", s.lead_ms);
-    bt_json_number(w, "tail_ms", s.tail_ms);
-    bt_json_number(w, "idle_seconds", s.idle_seconds);
-    bt_json_natural(w, "n_slots", s.n_slots);
-    bt_json_natural(w, "n_in_flight", s.n_in_flight);
-    bt_json_natural(w, "n_waiting", s.n_waiting);
-    bt_json_natural(w, "tokens_in_flight", s.tokens_in_flight);
-    bt_json_natural(w, "peer_prompts", s.peer_prompts);
-    bt_json_natural(w, "peer_tokens", s.peer_tokens);
-    bt_json_natural(w, "n_connects", s.n_connects);
-    bt_json_natural(w, "n_lost", s.n_lost);
-    bt_json_natural(w, "n_prompts", s.n_prompts);
-    bt_json_natural(w, "n_tokens", s.n_tokens);
-    bt_json_natural(w, "n_bytes", s.n_bytes);
-    bt_json_natural(w, "n_partial_tokens", s.n_partial_tokens);
-    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_json_natural(w, "n_late_frames", s.n_late_frames);
-    bt_json_natural(w, "n_corrupt", s.n_corrupt);
+    bt_metric_put_json(w, &list, &s);
     bt_json_close(w, '}');
 }
 
@@ -224,26 +196,8 @@ static enum MHD_Result run_prefill(bt_exchange *x)
     begin_json(&a);
     bt_json_writer *w = &a.w;
     bt_json_open(w, NULL, '{');
-    bt_json_natural(w, "n_workers", s.n_workers);
-    bt_json_natural(w, "n_ready", s.n_ready);
-    bt_json_natural(w, "min_tokens", s.min_tokens);
-    bt_json_bool(w, "min_tokens_auto", s.min_tokens_auto);
-    bt_json_natural(w, "n_prompts", s.n_prompts);
-    bt_json_natural(w, "n_tokens", s.n_tokens);
-    bt_json_natural(w, "n_bytes", s.n_bytes);
-    bt_json_natural(w, "n_local", s.n_local);
-    bt_json_natural(w, "n_fallbacks", s.n_fallbacks);
-    bt_json_natural(w, "n_failed", s.n_failed);
-    bt_json_natural(w, "n_retries", s.n_retries);
-    bt_json_natural(w, "n_hedged", s.n_hedged);
-    bt_json_natural(w, "n_outrun", s.n_outrun);
-    bt_json_natural(w, "n_cancelled", s.n_cancelled);
-    bt_json_number(w, "exposed_seconds", s.exposed_seconds);
-    bt_json_number(w, "transfer_seconds", s.transfer_seconds);
-    bt_json_number(w, "local_tokens_per_second", s.local_tokens_per_second);
-    bt_json_number(w, "local_step_ms", s.local_step_ms);
-    bt_json_number(w, "local_token_ms", s.local_token_ms);
-    bt_json_number(w, "local_key_ms", s.local_key_ms);
+    const bt_metric_list list = bt_handoff_client_metrics();
+    bt_metric_put_json(w, &list, &s);
     bt_json_open(w, "workers", '[');
     for (uint32_t i = 0; i < s.n_workers; i++) {
         write_worker(prefill, i, w);

@@ -13,7 +13,7 @@
 #define BT_SERVE_SERVER_H
 
 #include "engine/engine.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "text/chat.h"
 
 typedef struct bt_server bt_server;

@@ -354,12 +354,12 @@ def hedged(b):
                       f"{what}: another answer: {prefill}")
             net.check(prefill["place"] == "local" and prefill["hedged"] and not prefill["fallback"]
                       and prefill["n_remote"] == 0, f"{what}: {prefill}")
-            state = net.wait_for("the prompt to be dropped", lambda: (lambda s: s["n_outrun"] ==
-                                 before["n_outrun"] + 1 and s)(server.prefill()))
+            state = net.wait_for("the prompt to be dropped", lambda: (lambda s: s["n_hedges_won_locally"] ==
+                                 before["n_hedges_won_locally"] + 1 and s)(server.prefill()))
             net.check(state["n_hedged"] == before["n_hedged"] + 1 and
                       state["n_fallbacks"] == before["n_fallbacks"] and
                       state["n_cancelled"] == before["n_cancelled"] and
-                      state["decisions"][0]["outcome"] == "outrun", f"{what}: {state}")
+                      state["decisions"][0]["outcome"] == "hedge won locally", f"{what}: {state}")
             told.append(f"{what} {prefill['total_ms']:.0f} ms")
             return prefill["total_ms"]
 

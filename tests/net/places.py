@@ -132,14 +132,14 @@ def adaptation(b):
         # Probes among them would take seconds; they are prefilled here as well.
         told, longest = server.prefill(), slowest[0]
         net.check(longest < 2000, f"{longest:.0f} ms for one of them")
-        net.check(told["n_outrun"] > 0, f"{told}")
+        net.check(told["n_hedges_won_locally"] > 0, f"{told}")
         proxy.set_rate(0)
         up = until("remote", 40)
         flips.append(sum(p == "local" for p, probe in row(10)))
         net.check_time(max(flips) <= 1, f"flaps: {flips} of 10, 18, 10")
         net.end_all(server, worker)
     return (f"to local after {down} prompts, back after {up}; the other way in 10, 18, 10: {flips}; "
-            f"probes: {told['n_hedged']}, here first: {told['n_outrun']}, at most {longest:.0f} ms")
+            f"probes: {told['n_hedged']}, here first: {told['n_hedges_won_locally']}, at most {longest:.0f} ms")
 
 
 # ---- deltas ----

@@ -167,10 +167,10 @@ static void bad_welcome_is_refused(void **state)
         }
         assert_true(link_ends(link));
         bt_link_destroy(link);
-        for (int k = 0; k < 200 && status_of(x).state != BT_PREFILL_REFUSED; k++) {
+        for (int k = 0; k < 200 && status_of(x).phase != BT_PREFILL_REFUSED; k++) {
             bt_clock_sleep_ms(5);
         }
-        assert_int_equal(status_of(x).state, BT_PREFILL_REFUSED);
+        assert_int_equal(status_of(x).phase, BT_PREFILL_REFUSED);
     }
     for (int k = 0; k < 200 && !strstr(status_of(x).reason, "full house"); k++) {
         bt_clock_sleep_ms(5);

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "handoff/identity.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "handoff/worker.h"
 #include "link/link.h"
 #include "unit/handoff/fake_engine.h"
@@ -106,10 +106,10 @@ static inline bt_prefill_worker_status status_of(const liar *x)
 
 static inline void wait_ready(const liar *x)
 {
-    for (int i = 0; i < 1000 && status_of(x).state != BT_PREFILL_READY; i++) {
+    for (int i = 0; i < 1000 && status_of(x).phase != BT_PREFILL_READY; i++) {
         bt_clock_sleep_ms(5);
     }
-    assert_int_equal(status_of(x).state, BT_PREFILL_READY);
+    assert_int_equal(status_of(x).phase, BT_PREFILL_READY);
 }
 
 /* state_bytes: what the model's recurrent layer keeps; 0: it has none. */

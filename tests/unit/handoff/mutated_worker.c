@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "handoff/identity.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "link/link.h"
 #include "unit/handoff/fake_engine.h"
 #include "unit/handoff/mutations.h"
@@ -67,7 +67,7 @@ static void be_connected(void)
             (void)(bt_link_receive(to_server, 0, &f, NULL) == BT_OK);
             bt_link_stats_get(to_server, &link);
         }
-        if (link.alive && st.state == BT_PREFILL_READY) {
+        if (link.alive && st.phase == BT_PREFILL_READY) {
             return;
         }
         if (!link.alive) {

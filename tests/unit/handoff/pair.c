@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "handoff/prefill.h"
+#include "handoff/client.h"
 #include "handoff/worker.h"
 #include "unit/handoff/fake_engine.h"
 
@@ -90,16 +90,29 @@ static void wait_in_flight(const server_side *s, uint32_t i, uint32_t n_max)
     }
 }
 
+/* Until so many prompts are with a worker, and so many wait for one of its slots. */
+static void wait_slots(const server_side *s, uint32_t i, uint32_t n_in_flight, uint32_t n_waiting)
+{
+    const double until = bt_clock_ms() + 10000;
+    bt_prefill_worker_status st = worker_status(s, i);
+    while ((st.n_in_flight != n_in_flight || st.n_waiting != n_waiting) && bt_clock_ms() < until) {
+        bt_clock_sleep_ms(1);
+        st = worker_status(s, i);
+    }
+    assert_int_equal(st.n_in_flight, n_in_flight);
+    assert_int_equal(st.n_waiting, n_waiting);
+}
+
 static void wait_state(const server_side *s, uint32_t i, bt_prefill_state state)
 {
     const double until = bt_clock_ms() + 10000;
     bt_prefill_worker_status st = worker_status(s, i);
-    while (st.state != state && bt_clock_ms() < until) {
+    while (st.phase != state && bt_clock_ms() < until) {
         bt_clock_sleep_ms(5);
         st = worker_status(s, i);
     }
-    if (st.state != state) {
-        fail_msg("worker %u is %s (%s), not %s", i, bt_handoff_client_state_name(st.state),
+    if (st.phase != state) {
+        fail_msg("worker %u is %s (%s), not %s", i, bt_handoff_client_state_name(st.phase),
                  st.reason, bt_handoff_client_state_name(state));
     }
 }
@@ -334,8 +347,8 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     bt_prefill_report r;
     const int64_t t = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
     assert_true(t >= 0);
-    const uint32_t a = worker_status(&s, 0).n_in_flight > 0 ? 0 : 1, b = 1 - a;
-    assert_int_equal(worker_status(&s, a).n_in_flight, 1);
+    const uint32_t a = worker_status(&s, 0).tokens_in_flight > 0 ? 0 : 1, b = 1 - a;
+    wait_slots(&s, a, 1, 0);
     wait_in_flight(&s, a, 599 - 32);
     close_worker(&w[a]);
     assert_true(fake_wait(s.engine, t, 5000));
@@ -474,7 +487,7 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
     const int64_t t = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
     const int64_t waits = give(&s, tokens, 500, BT_POLICY_FALLBACK, &r);
     assert_true(t >= 0 && waits >= 0);
-    assert_int_equal(worker_status(&s, 0).n_waiting, 1);
+    wait_slots(&s, 0, 1, 1);
     wait_in_flight(&s, 0, 2 * 499 - 16);
     assert_int_equal(bt_handoff_worker_drain(w.worker, 1), BT_E_TIMEOUT);
     wait_state(&s, 0, BT_PREFILL_DRAINING);
@@ -584,9 +597,9 @@ static void the_list_of_workers_changes(void **state)
     atomic_store(&w[1].engine->layer_us, 1000);
     const int64_t t = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
     assert_true(t >= 0);
-    const bool on_a = worker_status(&s, 0).n_in_flight > 0;
+    const bool on_a = worker_status(&s, 0).tokens_in_flight > 0;
     set_workers(&s, on_a ? b : a, BT_OK);           /* the busy one goes */
-    assert_int_equal(worker_status(&s, on_a ? 0 : 1).state, BT_PREFILL_DRAINING);
+    assert_int_equal(worker_status(&s, on_a ? 0 : 1).phase, BT_PREFILL_DRAINING);
     const int64_t t2 = give(&s, tokens, 600, BT_POLICY_FAIL, &r);
     assert_true(fake_wait(s.engine, t, 20000) && fake_wait(s.engine, t2, 20000));
     assert_true(s.engine->tickets[t].committed && s.engine->tickets[t2].committed);
@@ -690,11 +703,11 @@ static void late_prompts_are_hedged(void **state)
     assert_true(s.engine->tickets[t].abandoned);
     bt_handoff_client_status_get(s.prefill, &st);
     assert_int_equal(st.n_hedged, 1);
-    assert_int_equal(st.n_outrun, 1);
+    assert_int_equal(st.n_hedges_won_locally, 1);
     assert_int_equal(st.n_cancelled, 0);
     assert_int_equal(st.n_fallbacks, 0);
     (void)bt_handoff_client_decisions_get(s.prefill, d);
-    assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_OUTRUN);
+    assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_LOCAL_FIRST);
 
     for (uint32_t i = 0; i < 4; i++) {              /* it is known what takes how long: */
         (void)expect_remote(&s, 400, 0, 42 + i);
@@ -734,10 +747,10 @@ static void a_short_prompt_needs_no_slot(void **state)
     for (int i = 0; i < 6; i++) {                   /* the worker offers 4 slots */
         t[i] = give(&s, tokens, 1500, BT_POLICY_FAIL, &r);
     }
+    wait_slots(&s, 0, 4, 2);
     const int64_t middle = give(&s, tokens, 900, BT_POLICY_FAIL, &r);
     const int64_t brief = give(&s, tokens, 65, BT_POLICY_FAIL, &r);
-    assert_int_equal(worker_status(&s, 0).n_in_flight, 5);
-    assert_int_equal(worker_status(&s, 0).n_waiting, 3);
+    wait_slots(&s, 0, 5, 3);
     assert_true(fake_wait(s.engine, brief, 500));
     assert_true(s.engine->tickets[brief].committed);
     assert_false(s.engine->tickets[t[0]].committed);

@@ -231,6 +231,11 @@ uint32_t bt_engine_request_seed(const bt_request *r) { return r->o.sampling.seed
 
 /* ---- workers ---- */
 
+BT_METRIC_DEFINE(bt_handoff_client_metrics, bt_prefill_status, "baton_workers",
+                 BT_PREFILL_STATUS_LIST)
+BT_METRIC_DEFINE(bt_handoff_client_worker_metrics, bt_prefill_worker_status, "baton_worker",
+                 BT_PREFILL_WORKER_STATUS_LIST)
+
 void bt_handoff_client_status_get(const bt_prefill *p, bt_prefill_status *s)
 {
     (void)p;
@@ -240,10 +245,11 @@ void bt_handoff_client_status_get(const bt_prefill *p, bt_prefill_status *s)
 bool bt_handoff_client_worker_status_get(const bt_prefill *p, uint32_t index,
                                          bt_prefill_worker_status *s)
 {
-    (void)p, (void)index;
-    *s = (bt_prefill_worker_status){ .address = "spark\":7070", .state = BT_PREFILL_READY,
-                                     .n_prompts = 7, .n_fallbacks = 3 };
-    return true;
+    (void)p;
+    *s = (bt_prefill_worker_status){ .address = "spark\":7070", .phase = BT_PREFILL_READY,
+                                     .up = true, .state = "ready", .n_prompts = 7,
+                                     .n_fallbacks = 3 };
+    return index == 0;
 }
 
 uint32_t bt_handoff_client_decisions_get(const bt_prefill *p,
