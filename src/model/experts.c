@@ -58,25 +58,26 @@ static void put_experts(bt_tape *t, const bt_model_config *c, const bt_model_ffn
     const bt_model_experts *x = &w->experts;
     const uint32_t n = c->n_experts_used, wide = n * c->n_ff_expert;
 
-    bt_linear(t, .x = s->h, .y = r->scores, .w = { x->router, x->shared_router });
-    bt_route(t, .scores = bt_ops_rows_slice(r->scores, 0, c->n_experts), .y = r->route, .n_used = n,
-             .renormalise = true);
-    bt_expert_linear(t, .x = s->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
-                     .w = { x->gate, x->up });
-    bt_glu(t, .gate = bt_ops_rows_slice(r->expert_gate_up, 0, wide),
-           .up = bt_ops_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
-           .act = BT_ACT_SILU);
-    bt_expert_linear(t, .x = r->expert_g, .route = r->route, .y = r->expert_down, .n_used = n,
-                     .w = { x->down }, .per_expert = true);
-    bt_combine(t, .x = r->expert_down, .route = r->route, .y = s->x, .n_used = n, .add = true);
+    bt_ops_put(t, linear, .x = s->h, .y = r->scores, .w = { x->router, x->shared_router });
+    bt_ops_put(t, route, .scores = bt_ops_rows_slice(r->scores, 0, c->n_experts), .y = r->route,
+               .n_used = n, .renormalise = true);
+    bt_ops_put(t, expert_linear, .x = s->h, .route = r->route, .y = r->expert_gate_up, .n_used = n,
+               .w = { x->gate, x->up });
+    bt_ops_put(t, glu, .gate = bt_ops_rows_slice(r->expert_gate_up, 0, wide),
+               .up = bt_ops_rows_slice(r->expert_gate_up, wide, wide), .y = r->expert_g,
+               .act = BT_ACT_SILU);
+    bt_ops_put(t, expert_linear, .x = r->expert_g, .route = r->route, .y = r->expert_down,
+               .n_used = n, .w = { x->down }, .per_expert = true);
+    bt_ops_put(t, combine, .x = r->expert_down, .route = r->route, .y = s->x, .n_used = n,
+               .add = true);
     if (x->shared_router.id == 0) {
         return;
     }
-    bt_linear(t, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up });
-    bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r->g, .y = r->shared, .w = { w->down });
-    bt_mul(t, .x = r->shared, .gate = bt_ops_rows_slice(r->scores, c->n_experts, 1), .y = s->x,
-           .act = BT_ACT_SIGMOID, .add = true);
+    bt_ops_put(t, linear, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up });
+    bt_ops_put(t, glu, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
+    bt_ops_put(t, linear, .x = r->g, .y = r->shared, .w = { w->down });
+    bt_ops_put(t, mul, .x = r->shared, .gate = bt_ops_rows_slice(r->scores, c->n_experts, 1),
+               .y = s->x, .act = BT_ACT_SIGMOID, .add = true);
 }
 
 void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *w,
@@ -86,8 +87,9 @@ void bt_model_put_ffn(bt_tape *t, const bt_model_config *c, const bt_model_ffn *
         put_experts(t, c, w, s, r);
         return;
     }
-    bt_linear(t, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up },
-              .bias = { w->gate_bias, w->up_bias });
-    bt_glu(t, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = r->g, .y = s->x, .w = { w->down }, .bias = { w->down_bias }, .add = true);
+    bt_ops_put(t, linear, .x = s->h, .y = r->gate_up, .w = { w->gate, w->up },
+               .bias = { w->gate_bias, w->up_bias });
+    bt_ops_put(t, glu, .gate = r->gate, .up = r->up, .y = r->g, .act = BT_ACT_SILU);
+    bt_ops_put(t, linear, .x = r->g, .y = s->x, .w = { w->down }, .bias = { w->down_bias },
+               .add = true);
 }

@@ -76,21 +76,24 @@ static void put_layer(bt_tape *t, const bt_model *m, const rows *all, const rows
     const tensors *w = (const tensors *)m->layers + i;
     bt_model_plain r = bt_model_plain_of(c, &all->plain, i);
 
-    bt_rmsnorm(t, .x = r.s.x, .w = w->attn_norm, .y = r.s.h, .eps = c->rms_eps);
+    bt_ops_put(t, rmsnorm, .x = r.s.x, .w = w->attn_norm, .y = r.s.h, .eps = c->rms_eps);
     bt_model_put_qkv(t, &w->qkv, r.s.h, r.heads.qkv);
     bt_model_put_head_norms(t, c, w->q_norm, w->k_norm, &r.heads, i);
     bt_model_put_rotation(t, m, &r.heads, i);
     r = bt_model_put_kv_plain(t, c, &r, &picked->plain, i, push);
     const bt_rows o = r.s.x.picked ? picked->o : all->o;
     bt_model_put_attention(t, c, &r.heads, i);
-    bt_linear(t, .x = r.heads.a, .y = o, .w = { w->out });
-    bt_rmsnorm(t, .x = o, .w = w->post_attn_norm, .y = r.s.x, .eps = c->rms_eps, .add = true);
+    bt_ops_put(t, linear, .x = r.heads.a, .y = o, .w = { w->out });
+    bt_ops_put(t, rmsnorm, .x = o, .w = w->post_attn_norm, .y = r.s.x, .eps = c->rms_eps,
+               .add = true);
 
-    bt_rmsnorm(t, .x = r.s.x, .w = w->ffn_norm, .y = r.s.h, .eps = c->rms_eps);
-    bt_linear(t, .x = r.s.h, .y = r.hidden.gate_up, .w = { w->ffn.gate, w->ffn.up });
-    bt_glu(t, .gate = r.hidden.gate, .up = r.hidden.up, .y = r.hidden.g, .act = BT_ACT_GELU_TANH);
-    bt_linear(t, .x = r.hidden.g, .y = o, .w = { w->ffn.down });
-    bt_rmsnorm(t, .x = o, .w = w->post_ffn_norm, .y = r.s.x, .eps = c->rms_eps, .add = true);
+    bt_ops_put(t, rmsnorm, .x = r.s.x, .w = w->ffn_norm, .y = r.s.h, .eps = c->rms_eps);
+    bt_ops_put(t, linear, .x = r.s.h, .y = r.hidden.gate_up, .w = { w->ffn.gate, w->ffn.up });
+    bt_ops_put(t, glu, .gate = r.hidden.gate, .up = r.hidden.up, .y = r.hidden.g,
+               .act = BT_ACT_GELU_TANH);
+    bt_ops_put(t, linear, .x = r.hidden.g, .y = o, .w = { w->ffn.down });
+    bt_ops_put(t, rmsnorm, .x = o, .w = w->post_ffn_norm, .y = r.s.x, .eps = c->rms_eps,
+               .add = true);
 }
 
 static rows take_rows(bt_tape *t, const bt_model_config *c, const bt_model_stream *s, bool picked)

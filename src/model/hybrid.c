@@ -177,43 +177,44 @@ static void put_attention(bt_tape *t, const bt_model *m, const rows *all, const 
     const bt_rows wide = all->plain.heads.qkv;
     bt_rows gate = bt_ops_rows_slice(wide, q + 2 * k, q);
 
-    bt_linear(t, .x = r.s.h, .y = bt_ops_rows_slice(wide, 0, 2 * q + 2 * k),
-              .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
+    bt_ops_put(t, linear, .x = r.s.h, .y = bt_ops_rows_slice(wide, 0, 2 * q + 2 * k),
+               .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
     bt_model_put_head_norms(t, c, w->q_norm, w->k_norm, &r.heads, i);
     bt_model_put_rotation(t, m, &r.heads, i);
     r = bt_model_put_kv_plain(t, c, &r, &picked->plain, i, push);
     if (r.s.x.picked) {
         const bt_rows to = bt_ops_rows_slice(picked->plain.heads.qkv, q, q);
-        bt_pick(t, .x = gate, .y = to);
+        bt_ops_put(t, rows, .x = gate, .y = to);
         gate = to;
     }
     bt_model_put_attention(t, c, &r.heads, i);
     const bt_rows g = bt_ops_rows_slice(r.s.x.picked ? picked->g : all->g, 0, q);
-    bt_glu(t, .gate = gate, .up = r.heads.a, .y = g, .act = BT_ACT_SIGMOID);
-    bt_linear(t, .x = g, .y = r.s.x, .w = { w->out }, .add = true);
+    bt_ops_put(t, glu, .gate = gate, .up = r.heads.a, .y = g, .act = BT_ACT_SIGMOID);
+    bt_ops_put(t, linear, .x = g, .y = r.s.x, .w = { w->out }, .add = true);
 }
 
 /* h through the layer's projections: channels, gates of heads, beta, alpha, side by side. */
 static void put_delta_input(bt_tape *t, const tensors *w, bt_rows h, bt_rows all, uint32_t n_heads)
 {
     if (w->qkv.all.id != 0) {
-        bt_linear(t, .x = h, .y = all, .w = { w->qkv.all, w->gate, w->beta, w->alpha });
+        bt_ops_put(t, linear, .x = h, .y = all, .w = { w->qkv.all, w->gate, w->beta, w->alpha });
         return;
     }
     const uint32_t wide = all.cols - 2 * n_heads;
-    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, 0, wide),
-              .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
-    bt_linear(t, .x = h, .y = bt_ops_rows_slice(all, wide, 2 * n_heads),
-              .w = { w->beta, w->alpha });
+    bt_ops_put(t, linear, .x = h, .y = bt_ops_rows_slice(all, 0, wide),
+               .w = { w->qkv.q, w->qkv.k, w->qkv.v, w->gate });
+    bt_ops_put(t, linear, .x = h, .y = bt_ops_rows_slice(all, wide, 2 * n_heads),
+               .w = { w->beta, w->alpha });
 }
 
 /* The net's answer, normed by head and gated by z, is added to x. */
 static void put_delta_output(bt_tape *t, const bt_model_config *c, const tensors *w, bt_rows z,
                              bt_rows a, bt_rows g, bt_rows x)
 {
-    bt_head_norm(t, .x = a, .w = w->delta_norm, .n_heads = c->n_delta_v, .eps = c->rms_eps);
-    bt_glu(t, .gate = z, .up = a, .y = g, .act = BT_ACT_SILU);
-    bt_linear(t, .x = g, .y = x, .w = { w->out }, .add = true);
+    bt_ops_put(t, head_norm, .x = a, .w = w->delta_norm, .n_heads = c->n_delta_v,
+               .eps = c->rms_eps);
+    bt_ops_put(t, glu, .gate = z, .up = a, .y = g, .act = BT_ACT_SILU);
+    bt_ops_put(t, linear, .x = g, .y = x, .w = { w->out }, .add = true);
 }
 
 static void put_delta_net(bt_tape *t, const bt_model *m, const rows *all, const rows *picked,
@@ -228,18 +229,18 @@ static void put_delta_net(bt_tape *t, const bt_model *m, const rows *all, const 
     const bt_rows a = bt_ops_rows_slice(all->plain.heads.a, 0, values);
 
     put_delta_input(t, w, all->plain.s.h, bt_ops_rows_slice(wide, 0, channels + values + 2 * n), n);
-    bt_short_conv(t, .x = bt_ops_rows_slice(wide, 0, channels), .y = all->c, .w = w->conv,
-                  .layer = i, .state = STATE_CONV, .act = BT_ACT_SILU);
-    bt_delta_scan(t, .q = bt_ops_rows_slice(all->c, 0, keys),
-                  .k = bt_ops_rows_slice(all->c, keys, keys),
-                  .v = bt_ops_rows_slice(all->c, 2 * keys, values),
-                  .beta = bt_ops_rows_slice(wide, channels + values, n),
-                  .alpha = bt_ops_rows_slice(wide, channels + values + n, n), .y = a,
-                  .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .state = STATE_DELTA,
-                  .n_k_heads = c->n_delta_k, .n_v_heads = n, .tiled = c->delta_tiled,
-                  .l2_eps = c->rms_eps, .scale = 1.0f / sqrtf((float)c->delta_dim));
+    bt_ops_put(t, short_conv, .x = bt_ops_rows_slice(wide, 0, channels), .y = all->c, .w = w->conv,
+               .layer = i, .state = STATE_CONV, .act = BT_ACT_SILU);
+    bt_ops_put(t, delta_scan, .q = bt_ops_rows_slice(all->c, 0, keys),
+               .k = bt_ops_rows_slice(all->c, keys, keys),
+               .v = bt_ops_rows_slice(all->c, 2 * keys, values),
+               .beta = bt_ops_rows_slice(wide, channels + values, n),
+               .alpha = bt_ops_rows_slice(wide, channels + values + n, n), .y = a,
+               .decay = w->decay, .dt_bias = w->dt_bias, .layer = i, .state = STATE_DELTA,
+               .n_k_heads = c->n_delta_k, .n_v_heads = n, .tiled = c->delta_tiled,
+               .l2_eps = c->rms_eps, .scale = 1.0f / sqrtf((float)c->delta_dim));
     if (push) {
-        bt_mark(t, .layer = i);
+        bt_ops_put(t, mark, .layer = i);
     }
     if (i + 1 < c->n_layers) {
         put_delta_output(t, c, w, z, a, bt_ops_rows_slice(all->g, 0, values), all->plain.s.x);
@@ -247,9 +248,9 @@ static void put_delta_net(bt_tape *t, const bt_model *m, const rows *all, const 
     }
     const bt_rows picked_z = bt_ops_rows_slice(picked->plain.heads.qkv, 0, values);
     const bt_rows picked_a = bt_ops_rows_slice(picked->plain.heads.a, 0, values);
-    bt_pick(t, .x = all->plain.s.x, .y = picked->plain.s.x);
-    bt_pick(t, .x = z, .y = picked_z);
-    bt_pick(t, .x = a, .y = picked_a);
+    bt_ops_put(t, rows, .x = all->plain.s.x, .y = picked->plain.s.x);
+    bt_ops_put(t, rows, .x = z, .y = picked_z);
+    bt_ops_put(t, rows, .x = a, .y = picked_a);
     put_delta_output(t, c, w, picked_z, picked_a, bt_ops_rows_slice(picked->g, 0, values),
                      picked->plain.s.x);
 }
@@ -265,13 +266,13 @@ static bt_model_stream layers(bt_tape *t, const bt_model *m, const bt_model_stre
         const rows *rest = i + 1 < c->n_layers ? &all : &picked;
         const bt_model_hidden hidden = bt_model_hidden_of(c, &rest->plain.hidden, i);
         bt_ops_tape_set_layer(t, i);
-        bt_rmsnorm(t, .x = s->x, .w = w->norm, .y = s->h, .eps = c->rms_eps);
+        bt_ops_put(t, rmsnorm, .x = s->x, .w = w->norm, .y = s->h, .eps = c->rms_eps);
         if (c->recurrent[i]) {
             put_delta_net(t, m, &all, &picked, i, push);
         } else {
             put_attention(t, m, &all, &picked, i, push);
         }
-        bt_rmsnorm(t, .x = rest->plain.s.x, .w = w->ffn_norm, .y = rest->plain.s.h,
+        bt_ops_put(t, rmsnorm, .x = rest->plain.s.x, .w = w->ffn_norm, .y = rest->plain.s.h,
                    .eps = c->rms_eps);
         bt_model_put_ffn(t, c, &w->ffn, &rest->plain.s, &hidden);
     }

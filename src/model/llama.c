@@ -27,14 +27,15 @@ static void put_layer(bt_tape *t, const bt_model *m, const bt_model_plain *all,
     const tensors *w = (const tensors *)m->layers + i;
     bt_model_plain r = bt_model_plain_of(c, all, i);
 
-    bt_rmsnorm(t, .x = r.s.x, .w = w->attn_norm, .y = r.s.h, .eps = c->rms_eps);
+    bt_ops_put(t, rmsnorm, .x = r.s.x, .w = w->attn_norm, .y = r.s.h, .eps = c->rms_eps);
     bt_model_put_qkv(t, &w->qkv, r.s.h, r.heads.qkv);
     bt_model_put_rotation(t, m, &r.heads, i);
     r = bt_model_put_kv_plain(t, c, &r, picked, i, push);
     bt_model_put_attention(t, c, &r.heads, i);
-    bt_linear(t, .x = r.heads.a, .y = r.s.x, .w = { w->out }, .bias = { w->out_bias }, .add = true);
+    bt_ops_put(t, linear, .x = r.heads.a, .y = r.s.x, .w = { w->out }, .bias = { w->out_bias },
+               .add = true);
 
-    bt_rmsnorm(t, .x = r.s.x, .w = w->ffn_norm, .y = r.s.h, .eps = c->rms_eps);
+    bt_ops_put(t, rmsnorm, .x = r.s.x, .w = w->ffn_norm, .y = r.s.h, .eps = c->rms_eps);
     bt_model_put_ffn(t, c, &w->ffn, &r.s, &r.hidden);
 }
 

@@ -14,15 +14,16 @@ static bt_status build_tape(const bt_model *m, const bt_device *device, bool pus
     bt_tape *t = NULL;
     BT_TRY(bt_device_tape_create(device, &t, err));
     const bt_model_stream s = bt_model_take_stream(t, c, false);
-    bt_embed(t, .table = m->table, .y = s.x,
-             .scale = m->family->embed_scale ? m->family->embed_scale(c) : 1.0f);
+    bt_ops_put(t, embed, .table = m->table, .y = s.x,
+               .scale = m->family->embed_scale ? m->family->embed_scale(c) : 1.0f);
     const bt_model_stream picked = m->family->layers(t, m, &s, push);
     bt_ops_tape_set_layer(t, BT_TAPE_NO_LAYER);
     const bt_rows logits = bt_ops_tape_rows_picked(t, c->n_vocab);
-    bt_rmsnorm(t, .x = picked.x, .w = m->output_norm, .y = picked.h, .eps = c->rms_eps);
-    bt_linear(t, .x = picked.h, .y = logits, .w = { m->output }, .bias = { m->output_bias });
+    bt_ops_put(t, rmsnorm, .x = picked.x, .w = m->output_norm, .y = picked.h, .eps = c->rms_eps);
+    bt_ops_put(t, linear, .x = picked.h, .y = logits, .w = { m->output },
+               .bias = { m->output_bias });
     if (c->logit_softcap > 0.0f) {
-        bt_softcap(t, .x = logits, .cap = c->logit_softcap);
+        bt_ops_put(t, softcap, .x = logits, .cap = c->logit_softcap);
     }
     bt_ops_tape_set_result(t, logits);
     const bt_status status = bt_ops_tape_finish(t, err);

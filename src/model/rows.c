@@ -105,18 +105,18 @@ bt_model_plain bt_model_plain_of(const bt_model_config *c, const bt_model_plain 
 void bt_model_put_qkv(bt_tape *t, const bt_model_qkv *w, bt_rows x, bt_rows y)
 {
     if (w->all.id != 0) {
-        bt_linear(t, .x = x, .y = y, .w = { w->all }, .bias = { w->all_bias });
+        bt_ops_put(t, linear, .x = x, .y = y, .w = { w->all }, .bias = { w->all_bias });
     } else {
-        bt_linear(t, .x = x, .y = y, .w = { w->q, w->k, w->v },
-                  .bias = { w->q_bias, w->k_bias, w->v_bias });
+        bt_ops_put(t, linear, .x = x, .y = y, .w = { w->q, w->k, w->v },
+                   .bias = { w->q_bias, w->k_bias, w->v_bias });
     }
 }
 
 void bt_model_put_kv(bt_tape *t, const bt_model_heads *h, uint32_t layer, bool push)
 {
-    bt_kv_put(t, .k = h->k, .v = h->v, .layer = layer);
+    bt_ops_put(t, kv_put, .k = h->k, .v = h->v, .layer = layer);
     if (push) {
-        bt_mark(t, .layer = layer);
+        bt_ops_put(t, mark, .layer = layer);
     }
 }
 
@@ -128,34 +128,36 @@ bt_model_plain bt_model_put_kv_plain(bt_tape *t, const bt_model_config *c, const
         return *r;
     }
     const bt_model_plain p = bt_model_plain_of(c, picked, layer);
-    bt_pick(t, .x = r->s.x, .y = p.s.x);
-    bt_pick(t, .x = r->heads.q, .y = p.heads.q);
+    bt_ops_put(t, rows, .x = r->s.x, .y = p.s.x);
+    bt_ops_put(t, rows, .x = r->heads.q, .y = p.heads.q);
     return p;
 }
 
 void bt_model_put_head_norms(bt_tape *t, const bt_model_config *c, bt_weight q_norm,
                              bt_weight k_norm, const bt_model_heads *h, uint32_t layer)
 {
-    bt_head_norm(t, .x = h->q, .w = q_norm, .n_heads = c->n_heads[layer], .eps = c->rms_eps);
-    bt_head_norm(t, .x = h->k, .w = k_norm, .n_heads = c->n_kv_heads[layer], .eps = c->rms_eps);
+    bt_ops_put(t, head_norm, .x = h->q, .w = q_norm, .n_heads = c->n_heads[layer],
+               .eps = c->rms_eps);
+    bt_ops_put(t, head_norm, .x = h->k, .w = k_norm, .n_heads = c->n_kv_heads[layer],
+               .eps = c->rms_eps);
 }
 
 void bt_model_put_rotation(bt_tape *t, const bt_model *m, const bt_model_heads *h, uint32_t layer)
 {
     const bt_model_config *c = &m->config;
     const bt_model_rope *rope = c->slides[layer] ? &m->rope_sliding : &m->rope;
-    bt_rope(t, .x = h->q, .frequencies = rope->frequencies,
-            .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
-    bt_rope(t, .x = h->k, .frequencies = rope->frequencies,
-            .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
-            .n_heads = c->n_kv_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_ops_put(t, rope, .x = h->q, .frequencies = rope->frequencies,
+               .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
+               .n_heads = c->n_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
+    bt_ops_put(t, rope, .x = h->k, .frequencies = rope->frequencies,
+               .long_frequencies = rope->long_frequencies, .magnitude = rope->magnitude,
+               .n_heads = c->n_kv_heads[layer], .n_rot = c->n_rot, .style = c->rope_style);
 }
 
 void bt_model_put_attention(bt_tape *t, const bt_model_config *c, const bt_model_heads *h,
                             uint32_t layer)
 {
-    bt_attention(t, .q = h->q, .y = h->a, .layer = layer, .n_heads = c->n_heads[layer],
-                 .n_kv_heads = c->n_kv_heads[layer], .scale = c->attention_scale,
-                 .window = c->slides[layer] ? c->window : 0);
+    bt_ops_put(t, attention, .q = h->q, .y = h->a, .layer = layer, .n_heads = c->n_heads[layer],
+               .n_kv_heads = c->n_kv_heads[layer], .scale = c->attention_scale,
+               .window = c->slides[layer] ? c->window : 0);
 }

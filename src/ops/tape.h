@@ -5,7 +5,7 @@
  * bt_ops_tape_finish() reports what it was.
  *
  *   bt_rows x = bt_ops_tape_rows(t, n_embd);
- *   bt_embed(t, .table = w->embd, .y = x, .scale = 1);
+ *   bt_ops_put(t, embed, .table = w->embd, .y = x, .scale = 1);
  *
  * Lifetime: create to destroy; immutable after finish. Threads: owned by one thread until finish,
  * then any.
@@ -70,27 +70,8 @@ uint32_t     bt_ops_inputs(const bt_op *op, bt_rows ret_inputs[BT_OP_INPUTS_MAX]
 /* One line per slot and op, weights by shape and type: equal tapes give equal text. */
 void         bt_ops_tape_print(const bt_tape *t, bt_buf *to);
 
-/* Arguments by name; a wrong name does not compile. */
-#define BT_TAPE_PUT(t, op, ...) \
+/* Puts one op, its arguments by name; a wrong name does not compile. */
+#define bt_ops_put(t, op, ...) \
     bt_ops_tape_put((t), &(bt_op){ .kind = BT_OP_##op, .op = { __VA_ARGS__ } })
-#define bt_embed(t, ...)      BT_TAPE_PUT(t, embed, __VA_ARGS__)
-#define bt_pick(t, ...)       BT_TAPE_PUT(t, rows, __VA_ARGS__)
-#define bt_rmsnorm(t, ...)    BT_TAPE_PUT(t, rmsnorm, __VA_ARGS__)
-#define bt_head_norm(t, ...)  BT_TAPE_PUT(t, head_norm, __VA_ARGS__)
-#define bt_linear(t, ...)     BT_TAPE_PUT(t, linear, __VA_ARGS__)
-#define bt_rope(t, ...)       BT_TAPE_PUT(t, rope, __VA_ARGS__)
-#define bt_kv_put(t, ...)     BT_TAPE_PUT(t, kv_put, __VA_ARGS__)
-#define bt_attention(t, ...)  BT_TAPE_PUT(t, attention, __VA_ARGS__)
-#define bt_add(t, ...)        BT_TAPE_PUT(t, add, __VA_ARGS__)
-#define bt_scale(t, ...)      BT_TAPE_PUT(t, scale, __VA_ARGS__)
-#define bt_glu(t, ...)        BT_TAPE_PUT(t, glu, __VA_ARGS__)
-#define bt_softcap(t, ...)    BT_TAPE_PUT(t, softcap, __VA_ARGS__)
-#define bt_mul(t, ...)        BT_TAPE_PUT(t, mul, __VA_ARGS__)
-#define bt_short_conv(t, ...) BT_TAPE_PUT(t, short_conv, __VA_ARGS__)
-#define bt_delta_scan(t, ...) BT_TAPE_PUT(t, delta_scan, __VA_ARGS__)
-#define bt_route(t, ...)      BT_TAPE_PUT(t, route, __VA_ARGS__)
-#define bt_expert_linear(t, ...) BT_TAPE_PUT(t, expert_linear, __VA_ARGS__)
-#define bt_combine(t, ...)    BT_TAPE_PUT(t, combine, __VA_ARGS__)
-#define bt_mark(t, ...)       BT_TAPE_PUT(t, mark, __VA_ARGS__)
 
 #endif

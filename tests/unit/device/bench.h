@@ -104,7 +104,8 @@ static inline void bench_tape(bench *b, bt_type type)
     const bt_rows xp = bt_ops_tape_rows_picked(t, WIDTH), qp = bt_ops_tape_rows_picked(t, q);
     const bt_rows ap = bt_ops_tape_rows_picked(t, HEADS * DIM_V);
     const bt_rows logits = bt_ops_tape_rows_picked(t, VOCAB);
-    bt_embed(t, .table = bench_weight(b, type, WIDTH, VOCAB, 1, 0, true), .y = x, .scale = 1.5f);
+    bt_ops_put(t, embed, .table = bench_weight(b, type, WIDTH, VOCAB, 1, 0, true), .y = x,
+               .scale = 1.5f);
     for (uint32_t i = 0; i < LAYERS; i++) {
         const bt_weight angles = bench_frequencies(b, DIM / 2 - 4 * i);
         const bt_rope_style style = i == 0 ? BT_ROPE_NORM : BT_ROPE_NEOX;
@@ -112,46 +113,49 @@ static inline void bench_tape(bench *b, bt_type type)
         const bt_rows rq = bt_ops_rows_slice(qkv, 0, q), rk = bt_ops_rows_slice(qkv, q, k);
         const bool last = i + 1 == LAYERS;
         bt_ops_tape_set_layer(t, i);
-        bt_rmsnorm(t, .x = x, .w = bench_vector(b, WIDTH, 1), .y = h, .eps = 1e-5f);
-        bt_linear(t, .x = h, .y = qkv,
-                  .w = { bench_matrix(b, type, WIDTH, q), bench_matrix(b, other, WIDTH, k),
+        bt_ops_put(t, rmsnorm, .x = x, .w = bench_vector(b, WIDTH, 1), .y = h, .eps = 1e-5f);
+        bt_ops_put(t, linear, .x = h, .y = qkv,
+                   .w = { bench_matrix(b, type, WIDTH, q), bench_matrix(b, other, WIDTH, k),
                          bench_matrix(b, BT_TYPE_F32, WIDTH, v) },
-                  .bias = { { 0 }, bench_vector(b, k, 0) });
+                   .bias = { { 0 }, bench_vector(b, k, 0) });
         /* The same rows once more, for another op, in the form that one part of the first has. */
-        bt_linear(t, .x = h, .y = again, .w = { bench_matrix(b, other, WIDTH, WIDTH) });
-        bt_head_norm(t, .x = rq, .w = bench_vector(b, DIM, 1), .n_heads = HEADS, .eps = 1e-6f);
-        bt_rope(t, .x = rq, .frequencies = angles, .n_heads = HEADS, .n_rot = DIM - 8 * i,
-                .style = style, .magnitude = 1.1f);
-        bt_rope(t, .x = rk, .frequencies = angles, .n_heads = KEY_HEADS, .n_rot = DIM - 8 * i,
-                .style = style, .magnitude = 1.0f);
-        bt_kv_put(t, .k = rk, .v = bt_ops_rows_slice(qkv, q + k, v), .layer = i);
-        bt_mark(t, .layer = i);
+        bt_ops_put(t, linear, .x = h, .y = again, .w = { bench_matrix(b, other, WIDTH, WIDTH) });
+        bt_ops_put(t, head_norm, .x = rq, .w = bench_vector(b, DIM, 1), .n_heads = HEADS,
+                   .eps = 1e-6f);
+        bt_ops_put(t, rope, .x = rq, .frequencies = angles, .n_heads = HEADS, .n_rot = DIM - 8 * i,
+                   .style = style, .magnitude = 1.1f);
+        bt_ops_put(t, rope, .x = rk, .frequencies = angles, .n_heads = KEY_HEADS,
+                   .n_rot = DIM - 8 * i, .style = style, .magnitude = 1.0f);
+        bt_ops_put(t, kv_put, .k = rk, .v = bt_ops_rows_slice(qkv, q + k, v), .layer = i);
+        bt_ops_put(t, mark, .layer = i);
         if (last) {
-            bt_pick(t, .x = x, .y = xp);
-            bt_pick(t, .x = rq, .y = qp);
+            bt_ops_put(t, rows, .x = x, .y = xp);
+            bt_ops_put(t, rows, .x = rq, .y = qp);
         }
-        bt_attention(t, .q = last ? qp : rq, .y = last ? ap : a, .layer = i, .n_heads = HEADS,
-                     .n_kv_heads = KEY_HEADS, .window = i == 0 ? 0 : 11, .scale = 0.2f,
-                     .softcap = i == 0 ? 5.0f : 0.0f);
-        bt_linear(t, .x = last ? ap : a, .y = last ? xp : x, .add = true,
-                  .w = { bench_matrix(b, type, HEADS * DIM_V, WIDTH) });
+        bt_ops_put(t, attention, .q = last ? qp : rq, .y = last ? ap : a, .layer = i,
+                   .n_heads = HEADS, .n_kv_heads = KEY_HEADS, .window = i == 0 ? 0 : 11,
+                   .scale = 0.2f, .softcap = i == 0 ? 5.0f : 0.0f);
+        bt_ops_put(t, linear, .x = last ? ap : a, .y = last ? xp : x, .add = true,
+                   .w = { bench_matrix(b, type, HEADS * DIM_V, WIDTH) });
         if (last) {
             break;
         }
-        bt_linear(t, .x = x, .y = gu, .w = { bench_matrix(b, type, WIDTH, FF),
+        bt_ops_put(t, linear, .x = x, .y = gu, .w = { bench_matrix(b, type, WIDTH, FF),
                                              bench_matrix(b, other, WIDTH, FF) });
-        bt_glu(t, .gate = bt_ops_rows_slice(gu, 0, FF), .up = bt_ops_rows_slice(gu, FF, FF), .y = g,
-               .act = BT_ACT_SILU);
-        bt_glu(t, .gate = g, .up = bt_ops_rows_slice(gu, 0, FF), .y = g, .act = BT_ACT_GELU_TANH);
-        bt_linear(t, .x = g, .y = h, .w = { bench_matrix(b, other, FF, WIDTH) });
-        bt_rmsnorm(t, .x = h, .w = bench_vector(b, WIDTH, 1), .y = x, .eps = 1e-5f, .add = true);
-        bt_add(t, .x = again, .y = x);
-        bt_scale(t, .x = x, .by = 0.7f);
+        bt_ops_put(t, glu, .gate = bt_ops_rows_slice(gu, 0, FF),
+                   .up = bt_ops_rows_slice(gu, FF, FF), .y = g, .act = BT_ACT_SILU);
+        bt_ops_put(t, glu, .gate = g, .up = bt_ops_rows_slice(gu, 0, FF), .y = g,
+                   .act = BT_ACT_GELU_TANH);
+        bt_ops_put(t, linear, .x = g, .y = h, .w = { bench_matrix(b, other, FF, WIDTH) });
+        bt_ops_put(t, rmsnorm, .x = h, .w = bench_vector(b, WIDTH, 1), .y = x, .eps = 1e-5f,
+                   .add = true);
+        bt_ops_put(t, add, .x = again, .y = x);
+        bt_ops_put(t, scale, .x = x, .by = 0.7f);
     }
     bt_ops_tape_set_layer(t, BT_TAPE_NO_LAYER);
-    bt_linear(t, .x = xp, .y = logits, .w = { bench_matrix(b, type, WIDTH, VOCAB) },
-              .bias = { bench_vector(b, VOCAB, 0) });
-    bt_softcap(t, .x = logits, .cap = 2.0f);
+    bt_ops_put(t, linear, .x = xp, .y = logits, .w = { bench_matrix(b, type, WIDTH, VOCAB) },
+               .bias = { bench_vector(b, VOCAB, 0) });
+    bt_ops_put(t, softcap, .x = logits, .cap = 2.0f);
     bt_ops_tape_set_result(t, logits);
     bt_error err = { 0 };
     if (bt_ops_tape_finish(t, &err) != BT_OK) {

@@ -295,7 +295,8 @@ static void tapes_come_and_go(void **state)
         bt_tape *t;
         assert_int_equal(bt_device_tape_create(b->device, &t, NULL), BT_OK);
         const bt_rows x = bt_ops_tape_rows(t, WIDTH);
-        bt_embed(t, .table = bt_ops_tape_op(first, 0)->embed.table, .y = x, .scale = (float)i);
+        bt_ops_put(t, embed, .table = bt_ops_tape_op(first, 0)->embed.table, .y = x,
+                   .scale = (float)i);
         assert_int_equal(bt_ops_tape_finish(t, NULL), BT_OK);
         assert_int_equal(bt_device_run(b->device, t, &s.step, NULL), BT_E_DEVICE);
         assert_int_equal(bt_device_prepare(b->device, t, 8, 0, NULL), BT_OK);
@@ -424,9 +425,9 @@ static void angles_are_right_to_the_last_bit_but_one(void **state)
     bt_tape *tape;
     assert_int_equal(bt_device_tape_create(d, &tape, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(tape, 2 * N);
-    bt_embed(tape, .table = table, .y = x, .scale = 1);
-    bt_rope(tape, .x = x, .frequencies = angles, .n_heads = 1, .n_rot = 2 * N,
-            .style = BT_ROPE_NORM, .magnitude = 1);
+    bt_ops_put(tape, embed, .table = table, .y = x, .scale = 1);
+    bt_ops_put(tape, rope, .x = x, .frequencies = angles, .n_heads = 1, .n_rot = 2 * N,
+               .style = BT_ROPE_NORM, .magnitude = 1);
     assert_int_equal(bt_ops_tape_finish(tape, NULL), BT_OK);
     assert_int_equal(bt_device_prepare(d, tape, 1, 0, NULL), BT_OK);
     for (uint32_t position = 0; position < BT_CONTEXT_MAX; position += 1 + position / 7) {

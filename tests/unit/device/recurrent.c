@@ -200,16 +200,16 @@ static void put_recurrent(rig *r, bt_rows x)
                                                        .n_in = VALUE_HEADS, .n_out = 1 });
     r->conv = bt_ops_tape_rows(r->tape, CHANNELS);
     r->scan = bt_ops_tape_rows(r->tape, VALUES);
-    bt_short_conv(r->tape, .x = bt_ops_rows_slice(x, 0, CHANNELS), .y = r->conv, .w = taps,
-                  .layer = 1, .act = BT_ACT_SILU);
-    bt_delta_scan(r->tape, .q = bt_ops_rows_slice(r->conv, 0, KEYS),
-                  .k = bt_ops_rows_slice(r->conv, KEYS, KEYS),
-                  .v = bt_ops_rows_slice(r->conv, 2 * KEYS, VALUES),
-                  .beta = bt_ops_rows_slice(x, CHANNELS, VALUE_HEADS),
-                  .alpha = bt_ops_rows_slice(x, CHANNELS + VALUE_HEADS, VALUE_HEADS), .y = r->scan,
-                  .decay = decay, .dt_bias = bias, .layer = 1, .state = 1,
-                  .n_k_heads = KEY_HEADS,
-                  .n_v_heads = VALUE_HEADS, .tiled = tiled, .l2_eps = 1e-6f, .scale = 0.25f);
+    bt_ops_put(r->tape, short_conv, .x = bt_ops_rows_slice(x, 0, CHANNELS), .y = r->conv, .w = taps,
+               .layer = 1, .act = BT_ACT_SILU);
+    bt_ops_put(r->tape, delta_scan, .q = bt_ops_rows_slice(r->conv, 0, KEYS),
+               .k = bt_ops_rows_slice(r->conv, KEYS, KEYS),
+               .v = bt_ops_rows_slice(r->conv, 2 * KEYS, VALUES),
+               .beta = bt_ops_rows_slice(x, CHANNELS, VALUE_HEADS),
+               .alpha = bt_ops_rows_slice(x, CHANNELS + VALUE_HEADS, VALUE_HEADS), .y = r->scan,
+               .decay = decay, .dt_bias = bias, .layer = 1, .state = 1,
+               .n_k_heads = KEY_HEADS,
+               .n_v_heads = VALUE_HEADS, .tiled = tiled, .l2_eps = 1e-6f, .scale = 0.25f);
 }
 
 static void put_experts(rig *r, bt_rows x)
@@ -227,23 +227,24 @@ static void put_experts(rig *r, bt_rows x)
     r->wide = bt_ops_tape_rows(r->tape, 2 * USED * WIDE);
     r->sum = bt_ops_tape_rows(r->tape, CHANNELS);
     r->gated = bt_ops_tape_rows(r->tape, CHANNELS);
-    bt_route(r->tape, .scores = bt_ops_rows_slice(x, CHANNELS + 2 * VALUE_HEADS, EXPERTS),
-             .y = r->route, .n_used = USED, .renormalise = true);
-    bt_expert_linear(r->tape, .x = r->conv, .route = r->route, .y = r->wide, .w = { gate, up },
-                     .n_used = USED);
-    bt_glu(r->tape, .gate = bt_ops_rows_slice(r->wide, 0, USED * WIDE),
-           .up = bt_ops_rows_slice(r->wide, USED * WIDE, USED * WIDE), .y = glu,
-           .act = BT_ACT_SILU);
-    bt_expert_linear(r->tape, .x = glu, .route = r->route, .y = parts, .w = { down },
-                     .n_used = USED, .per_expert = true);
+    bt_ops_put(r->tape, route, .scores = bt_ops_rows_slice(x, CHANNELS + 2 * VALUE_HEADS, EXPERTS),
+               .y = r->route, .n_used = USED, .renormalise = true);
+    bt_ops_put(r->tape, expert_linear, .x = r->conv, .route = r->route, .y = r->wide,
+               .w = { gate, up }, .n_used = USED);
+    bt_ops_put(r->tape, glu, .gate = bt_ops_rows_slice(r->wide, 0, USED * WIDE),
+               .up = bt_ops_rows_slice(r->wide, USED * WIDE, USED * WIDE), .y = glu,
+               .act = BT_ACT_SILU);
+    bt_ops_put(r->tape, expert_linear, .x = glu, .route = r->route, .y = parts, .w = { down },
+               .n_used = USED, .per_expert = true);
     const bt_rows one = bt_ops_rows_slice(x, COLUMNS - 1, 1);
-    bt_mul(r->tape, .x = r->conv, .gate = one, .y = r->gated, .act = BT_ACT_SIGMOID);
-    bt_add(r->tape, .x = r->conv, .y = r->gated);
+    bt_ops_put(r->tape, mul, .x = r->conv, .gate = one, .y = r->gated, .act = BT_ACT_SIGMOID);
+    bt_ops_put(r->tape, add, .x = r->conv, .y = r->gated);
     /* sum = conv + experts: once through the op's own adding. */
-    bt_mul(r->tape, .x = r->conv, .gate = one, .y = r->sum, .act = BT_ACT_SIGMOID);
-    bt_scale(r->tape, .x = r->sum, .by = 0);
-    bt_add(r->tape, .x = r->conv, .y = r->sum);
-    bt_combine(r->tape, .x = parts, .route = r->route, .y = r->sum, .n_used = USED, .add = true);
+    bt_ops_put(r->tape, mul, .x = r->conv, .gate = one, .y = r->sum, .act = BT_ACT_SIGMOID);
+    bt_ops_put(r->tape, scale, .x = r->sum, .by = 0);
+    bt_ops_put(r->tape, add, .x = r->conv, .y = r->sum);
+    bt_ops_put(r->tape, combine, .x = parts, .route = r->route, .y = r->sum, .n_used = USED,
+               .add = true);
 }
 
 static rig open_rig(bt_isa isa, uint32_t n_threads, bool repack)
@@ -254,12 +255,13 @@ static rig open_rig(bt_isa isa, uint32_t n_threads, bool repack)
     assert_int_equal(bt_device_cpu_open(&o, &r.device, NULL), BT_OK);
     assert_int_equal(bt_device_tape_create(r.device, &r.tape, NULL), BT_OK);
     const bt_rows x = bt_ops_tape_rows(r.tape, COLUMNS);
-    bt_embed(r.tape, .table = load(&r, (bt_weight_source){ ROWS_OF(given.table), .n_in = COLUMNS,
+    bt_ops_put(r.tape, embed,
+               .table = load(&r, (bt_weight_source){ ROWS_OF(given.table), .n_in = COLUMNS,
                                                            .n_out = TOKENS, .as_table = true }),
-             .y = x, .scale = 1);
+               .y = x, .scale = 1);
     put_recurrent(&r, x);
     put_experts(&r, x);
-    bt_mark(r.tape, .layer = 1);
+    bt_ops_put(r.tape, mark, .layer = 1);
     if (bt_ops_tape_finish(r.tape, &err) != BT_OK ||
         bt_device_prepare(r.device, r.tape, TOKENS, 0, &err) != BT_OK) {
         fail_msg("%s", err.text);

@@ -57,11 +57,11 @@ static void small_tape_is_kept_as_put(void **state)
 {
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows_picked(f->tape, 16);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 2);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 2);
     bt_ops_tape_set_layer(f->tape, 3);
-    bt_rmsnorm(f->tape, .x = x, .w = f->norm, .y = x, .eps = 1e-6f);
+    bt_ops_put(f->tape, rmsnorm, .x = x, .w = f->norm, .y = x, .eps = 1e-6f);
     bt_ops_tape_set_layer(f->tape, BT_TAPE_NO_LAYER);
-    bt_pick(f->tape, .x = x, .y = y);
+    bt_ops_put(f->tape, rows, .x = x, .y = y);
     bt_ops_tape_set_result(f->tape, y);
     assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
     assert_int_equal(bt_ops_tape_count(f->tape), 3);
@@ -80,10 +80,10 @@ static void printed_tape_names_all(void **state)
     fixture *f = *state;
     bt_buf text;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 40);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 2);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 2);
     bt_ops_tape_set_layer(f->tape, 0);
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_add(f->tape, .x = bt_ops_rows_slice(y, 8, 16), .y = x);
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, add, .x = bt_ops_rows_slice(y, 8, 16), .y = x);
     assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
     bt_buf_init(&text, BT_MEM_test, 1 << 16);
     bt_ops_tape_print(f->tape, &text);
@@ -100,7 +100,7 @@ static void reading_what_nobody_wrote_is_a_mistake(void **state)
 {
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 16);
-    bt_rmsnorm(f->tape, .x = x, .w = f->norm, .y = y, .eps = 0);
+    bt_ops_put(f->tape, rmsnorm, .x = x, .w = f->norm, .y = y, .eps = 0);
     expect(f, "read before anything wrote it");
 }
 
@@ -108,12 +108,12 @@ static void pieces_written_apart_are_known(void **state)
 {
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 72);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_scale(f->tape, .x = bt_ops_rows_slice(y, 50, 10), .by = 2);
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 24, 24), .w = { f->matrix });
-    bt_scale(f->tape, .x = y, .by = 2);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 1);
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, scale, .x = bt_ops_rows_slice(y, 50, 10), .by = 2);
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 24, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, scale, .x = y, .by = 2);
     assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_OK);
 }
 
@@ -121,10 +121,10 @@ static void a_gap_between_pieces_is_seen(void **state)
 {
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), y = bt_ops_tape_rows(f->tape, 72);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
-    bt_linear(f->tape, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
-    bt_scale(f->tape, .x = y, .by = 2);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 1);
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 0, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, linear, .x = x, .y = bt_ops_rows_slice(y, 48, 24), .w = { f->matrix });
+    bt_ops_put(f->tape, scale, .x = y, .by = 2);
     expect(f, "read before anything wrote it");
 }
 
@@ -132,9 +132,9 @@ static void first_mistake_sticks(void **state)
 {
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16), narrow = bt_ops_tape_rows(f->tape, 8);
-    bt_embed(f->tape, .table = f->table, .y = narrow, .scale = 1);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
-    bt_scale(f->tape, .x = x, .by = INFINITY);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = narrow, .scale = 1);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 1);
+    bt_ops_put(f->tape, scale, .x = x, .by = INFINITY);
     expect(f, "op 0: table is 16 x 10, but 8 x 10 is wanted");
     assert_int_equal(bt_ops_tape_count(f->tape), 0);
 }
@@ -146,37 +146,40 @@ static void put_wrong_heads(fixture *f, int number, bt_rows x, bt_rows y, const 
     switch (number) {
     case 11:
         *ret_words = "cannot be rotated";
-        bt_rope(t, .x = y, .frequencies = f->angles, .n_heads = 5, .n_rot = 8, .magnitude = 1);
+        bt_ops_put(t, rope, .x = y, .frequencies = f->angles, .n_heads = 5, .n_rot = 8,
+                   .magnitude = 1);
         break;
     case 12:
         *ret_words = "cannot be rotated";
-        bt_rope(t, .x = y, .frequencies = f->angles, .n_heads = 3, .n_rot = 10, .magnitude = 1);
+        bt_ops_put(t, rope, .x = y, .frequencies = f->angles, .n_heads = 3, .n_rot = 10,
+                   .magnitude = 1);
         break;
     case 13:
         *ret_words = "frequencies is 4 x 1, but 3 x 1";
-        bt_rope(t, .x = y, .frequencies = f->angles, .n_heads = 3, .n_rot = 6, .magnitude = 1);
+        bt_ops_put(t, rope, .x = y, .frequencies = f->angles, .n_heads = 3, .n_rot = 6,
+                   .magnitude = 1);
         break;
     case 14:
         *ret_words = "has no K and V yet";
-        bt_attention(t, .q = x, .y = x, .n_heads = 2, .n_kv_heads = 1, .scale = 1);
+        bt_ops_put(t, attention, .q = x, .y = x, .n_heads = 2, .n_kv_heads = 1, .scale = 1);
         break;
     case 15:
         *ret_words = "was put before";
-        bt_kv_put(t, .k = x, .v = x);
-        bt_kv_put(t, .k = x, .v = x);
+        bt_ops_put(t, kv_put, .k = x, .v = x);
+        bt_ops_put(t, kv_put, .k = x, .v = x);
         break;
     case 16:
         *ret_words = "keeps 16 and 16 values";
-        bt_kv_put(t, .k = x, .v = x);
-        bt_attention(t, .q = y, .y = x, .n_heads = 2, .n_kv_heads = 1, .scale = 1);
+        bt_ops_put(t, kv_put, .k = x, .v = x);
+        bt_ops_put(t, attention, .q = y, .y = x, .n_heads = 2, .n_kv_heads = 1, .scale = 1);
         break;
     case 17:
         *ret_words = "is marked before";
-        bt_mark(t, .layer = 2);
+        bt_ops_put(t, mark, .layer = 2);
         break;
     case 18:
         *ret_words = "are not 5 equal heads";
-        bt_head_norm(t, .x = x, .w = f->short_norm, .n_heads = 5, .eps = 0);
+        bt_ops_put(t, head_norm, .x = x, .w = f->short_norm, .n_heads = 5, .eps = 0);
         break;
     default:
         *ret_words = NULL;
@@ -190,52 +193,52 @@ static void put_wrong(fixture *f, int number, const char **ret_words)
     const bt_rows x = bt_ops_tape_rows(t, 16), y = bt_ops_tape_rows(t, 24),
                   p = bt_ops_tape_rows_picked(t, 16);
     const bt_weight none = { 99 };
-    bt_embed(t, .table = f->table, .y = x, .scale = 1);
-    bt_linear(t, .x = x, .y = y, .w = { f->matrix });
+    bt_ops_put(t, embed, .table = f->table, .y = x, .scale = 1);
+    bt_ops_put(t, linear, .x = x, .y = y, .w = { f->matrix });
     switch (number) {
     case 0:
         *ret_words = "which the device does not have";
-        bt_rmsnorm(t, .x = x, .w = none, .y = x, .eps = 0);
+        bt_ops_put(t, rmsnorm, .x = x, .w = none, .y = x, .eps = 0);
         break;
     case 1:
         *ret_words = "y has 16";
-        bt_linear(t, .x = x, .y = x, .w = { f->matrix });
+        bt_ops_put(t, linear, .x = x, .y = x, .w = { f->matrix });
         break;
     case 2:
         *ret_words = "do not exist";
-        bt_scale(t, .x = bt_ops_rows_slice(y, 20, 8), .by = 1);
+        bt_ops_put(t, scale, .x = bt_ops_rows_slice(y, 20, 8), .by = 1);
         break;
     case 3:
         *ret_words = "bias is 16 x 1";
-        bt_linear(t, .x = x, .y = y, .w = { f->matrix }, .bias = { f->norm });
+        bt_ops_put(t, linear, .x = x, .y = y, .w = { f->matrix }, .bias = { f->norm });
         break;
     case 4:
         *ret_words = "y cannot be picked";
-        bt_embed(t, .table = f->table, .y = p, .scale = 1);
+        bt_ops_put(t, embed, .table = f->table, .y = p, .scale = 1);
         break;
     case 5:
         *ret_words = "against 24";
-        bt_add(t, .x = x, .y = y);
+        bt_ops_put(t, add, .x = x, .y = y);
         break;
     case 6:
         *ret_words = "not into 24";
-        bt_pick(t, .x = x, .y = y);
+        bt_ops_put(t, rows, .x = x, .y = y);
         break;
     case 7:
         *ret_words = "the cap is 0";
-        bt_softcap(t, .x = x, .cap = 0);
+        bt_ops_put(t, softcap, .x = x, .cap = 0);
         break;
     case 8:
         *ret_words = "against 16";
-        bt_glu(t, .gate = y, .up = x, .y = y);
+        bt_ops_put(t, glu, .gate = y, .up = x, .y = y);
         break;
     case 9:
         *ret_words = "overlap";
-        bt_rmsnorm(t, .x = x, .w = f->norm, .y = x, .eps = 0, .add = true);
+        bt_ops_put(t, rmsnorm, .x = x, .w = f->norm, .y = x, .eps = 0, .add = true);
         break;
     case 10:
         *ret_words = "has no weight";
-        bt_linear(t, .x = x, .y = y, .w = { { 0 }, f->matrix });
+        bt_ops_put(t, linear, .x = x, .y = y, .w = { { 0 }, f->matrix });
         break;
     default:
         put_wrong_heads(f, number, x, y, ret_words);
@@ -267,7 +270,7 @@ static void no_memory_is_said(void **state)
     fixture *f = *state;
     const bt_rows x = bt_ops_tape_rows(f->tape, 16);
     bt_memory_fail_after(1);
-    bt_embed(f->tape, .table = f->table, .y = x, .scale = 1);
+    bt_ops_put(f->tape, embed, .table = f->table, .y = x, .scale = 1);
     bt_memory_fail_after(0);
     assert_int_equal(bt_ops_tape_finish(f->tape, NULL), BT_E_NOMEM);
 }

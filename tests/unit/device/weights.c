@@ -47,9 +47,10 @@ static void expect_rows(bt_weight_source s, bool repack, const uint32_t *wanted,
     s.n_in = IN;
     s.n_out = n;
     s.as_matrix = true;
-    bt_embed(tape, .table = load(d, (bt_weight_source){ ROWS_OF(one), .n_in = IN, .n_out = 1,
+    bt_ops_put(tape, embed,
+               .table = load(d, (bt_weight_source){ ROWS_OF(one), .n_in = IN, .n_out = 1,
                                                            .as_table = true }), .y = x, .scale = 1);
-    bt_linear(tape, .x = x, .y = y, .w = { load(d, s) });
+    bt_ops_put(tape, linear, .x = x, .y = y, .w = { load(d, s) });
     if (bt_ops_tape_finish(tape, &err) != BT_OK ||
         bt_device_prepare(d, tape, 1, 0, &err) != BT_OK) {
         fail_msg("%s", err.text);

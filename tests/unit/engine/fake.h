@@ -379,8 +379,8 @@ static inline void fake_device_init(fake_device *d, bool pushes)
         assert_int_equal(bt_device_tape_create(&d->device, &fake_tape, &err), BT_OK);
         const bt_rows x = bt_ops_tape_rows(fake_tape, FAKE_VOCAB);
         const bt_rows y = bt_ops_tape_rows_picked(fake_tape, FAKE_VOCAB);
-        bt_embed(fake_tape, .table = { 1 }, .y = x, .scale = 1);
-        bt_pick(fake_tape, .x = x, .y = y);
+        bt_ops_put(fake_tape, embed, .table = { 1 }, .y = x, .scale = 1);
+        bt_ops_put(fake_tape, rows, .x = x, .y = y);
         bt_ops_tape_set_result(fake_tape, y);
         assert_int_equal(bt_ops_tape_finish(fake_tape, &err), BT_OK);
     }
