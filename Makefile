@@ -8,7 +8,7 @@
 BUILD := build/release
 JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: all deps build model demo up test asan tsan clang aarch64 tidy bench clean
+.PHONY: all deps build model demo up test clean
 
 all: build
 

@@ -39,7 +39,7 @@ static inline bt_external_answer offer(void *context, const bt_external_offer *j
     p->jobs[p->n_jobs].tokens = p->tokens[p->n_jobs];
     p->tag = job->tag;
     p->n_jobs++;
-    const bool keeps = p->refuses, ends = p->ends;
+    const bool keeps = p->refuses || job->ticket == 0, ends = p->ends;
     pthread_mutex_unlock(&p->lock);
     if (ends) {
         (void)bt_fail(err, BT_E_LOST, "too short");
