@@ -3,24 +3,25 @@
 #include "engine/private.h"
 #include "engine/state.h"
 
-bool bt_engine_cache_take_page(bt_engine *e, uint32_t *ret_page)
+/* Pages that decoding sequences will ask for before long: one each. */
+static uint32_t headroom(const bt_engine *e)
 {
-    while (bt_kv_page_take(e->pool, ret_page) != BT_OK) {
-        if (!bt_kv_prefix_evict(e->prefixes)) {
-            return false;
-        }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        n += e->active[i] && e->active[i]->phase == BT_PHASE_DECODE;
     }
-    return true;
+    return n;
 }
 
-bool bt_engine_cache_own_page(bt_engine *e, uint32_t *page, uint32_t n_rows)
+static uint32_t pages_available(const bt_engine *e)
 {
-    while (bt_kv_page_make_writable(e->pool, *page, n_rows, page) != BT_OK) {
-        if (!bt_kv_prefix_evict(e->prefixes)) {
-            return false;
-        }
-    }
-    return true;
+    const bt_kv_pool *pool = e->memory.pages;
+    return bt_kv_pool_total(pool) - bt_kv_pool_used(pool) + bt_kv_pool_idle(pool);
+}
+
+bool bt_engine_cache_fits(const bt_engine *e, uint32_t n_pages)
+{
+    return n_pages + headroom(e) <= pages_available(e);
 }
 
 /* What may be taken from the cache: a token must be left to evaluate when logits are wanted. */
@@ -31,39 +32,40 @@ static uint32_t usable(const bt_request *r)
 
 uint32_t bt_engine_cache_match(const bt_engine *e, const bt_request *r)
 {
-    const uint32_t n = bt_kv_prefix_match(e->prefixes, r->cache_key, r->tokens, usable(r));
+    const uint32_t n = bt_kv_prefix_match(e->memory.prefixes, r->cache_key, r->tokens, usable(r));
     return bt_engine_state_usable(e, r, n);
 }
 
 void bt_engine_cache_share(bt_engine *e, bt_request *r)
 {
-    BT_ASSERT(r->n_pages == 0);
-    const uint32_t n = e->states ? bt_engine_cache_match(e, r) : usable(r);
-    r->n_done = bt_kv_prefix_take(e->prefixes, r->cache_key, r->tokens, n, r->pages);
-    r->n_pages = (r->n_done + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
+    const bt_kv_name name = bt_engine_name_of(r);
+    const uint32_t n = e->memory.states ? bt_engine_cache_match(e, r) : usable(r);
+    r->n_done = bt_kv_lease_share(&r->lease, &name, n);
     r->n_entered = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
 }
 
-void bt_engine_cache_enter(bt_engine *e, bt_request *r)
+void bt_engine_cache_enter(bt_request *r)
 {
+    const bt_kv_name name = bt_engine_name_of(r);
     const uint32_t n = r->n_done / BT_KV_PAGE_TOKENS * BT_KV_PAGE_TOKENS;
-    if (!r->no_cache && !r->other_pages && n > r->n_entered) {
-        bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, n, r->pages, &r->cursor);
+    if (!r->no_cache && r->ticket == 0 && n > r->n_entered) {
+        bt_kv_lease_commit(&r->lease, &name, n, false, &r->cursor);
         r->n_entered = n;
     }
 }
 
-void bt_engine_cache_enter_last(bt_engine *e, bt_request *r)
+void bt_engine_cache_enter_last(bt_request *r)
 {
-    if (!r->no_cache && r->n_done > 0) {
-        bt_kv_prefix_put(e->prefixes, r->cache_key, r->tokens, r->n_done, r->pages, &r->cursor);
+    const bt_kv_name name = bt_engine_name_of(r);
+    if (!r->no_cache) {
+        bt_kv_lease_commit(&r->lease, &name, r->n_done, true, &r->cursor);
     }
 }
 
 void bt_engine_cache_forget(bt_engine *e, bt_request *r)
 {
-    bt_kv_prefix_forget(e->prefixes, r->cache_key, r->tokens, r->n_done);
-    if (e->states) {
-        bt_kv_snapshot_drop_all(e->states);     /* which of them are sound, nobody can tell */
+    bt_kv_prefix_forget(e->memory.prefixes, r->cache_key, r->tokens, r->n_done);
+    if (e->memory.states) {
+        bt_kv_snapshot_drop_all(e->memory.states);  /* nobody can tell which are sound */
     }
 }

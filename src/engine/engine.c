@@ -1,7 +1,6 @@
-/* One thread owns the device, the pages and all sequences. Others reach it through the mail: a list
- * of submitted requests and a flag that says "look again" (cancel, release, room in a ring, rows
- * committed). A round of the loop takes the mail, settles what changed, admits, plans one step and
- * runs it; without anything to run it sleeps until there is mail. */
+/* One thread owns the device, the pages and all sequences. A round of its loop takes the mail
+ * (mail.c), settles what changed, admits, plans one step and runs it; without anything to run it
+ * sleeps until there is mail. */
 #include <string.h>
 
 #include "base/check.h"
@@ -10,64 +9,11 @@
 #include "engine/private.h"
 #include "engine/state.h"
 
-/* ---- mail ---- */
-
-void bt_engine_wake(bt_engine *e)
-{
-    pthread_mutex_lock(&e->mail_lock);
-    e->woken = true;
-    pthread_cond_signal(&e->mail);
-    pthread_mutex_unlock(&e->mail_lock);
-}
-
-/* Mail lock held. A cancelled request stays in the line until the step that runs has ended, but
- * takes nobody's place there. */
-static void count_line(bt_engine *e)
-{
-    e->mail_round++;
-    e->n_queued = e->n_in_line = 0;
-    for (bt_request *r = e->waiting; r; r = r->next) {
-        e->n_in_line++;
-        if (!atomic_load_explicit(&r->cancelled, memory_order_relaxed)) {
-            r->counted_round = e->mail_round;
-            e->n_queued++;
-        }
-    }
-}
-
-/* Moves submitted requests to the end of the line; false when the engine is to close. */
-static bool take_mail(bt_engine *e)
-{
-    bt_request **end = &e->waiting;
-    while (*end) {
-        end = &(*end)->next;
-    }
-    pthread_mutex_lock(&e->mail_lock);
-    e->woken = false;
-    *end = e->inbox;
-    e->inbox = NULL;
-    e->inbox_end = &e->inbox;
-    count_line(e);
-    e->n_free = e->options.n_parallel - e->n_active;
-    const bool closing = e->closing;
-    pthread_mutex_unlock(&e->mail_lock);
-    return !closing;
-}
-
-static void sleep_until_mail(bt_engine *e)
-{
-    pthread_mutex_lock(&e->mail_lock);
-    while (!e->woken) {
-        pthread_cond_wait(&e->mail, &e->mail_lock);
-    }
-    pthread_mutex_unlock(&e->mail_lock);
-}
-
 static void *engine_main(void *context)
 {
     bt_engine *e = context;
-    while (take_mail(e)) {
-        bt_engine_externals_settle(e);
+    while (bt_engine_mail_take(e)) {
+        bt_engine_sequences_settle(e);
         bt_engine_sequences_reap(e);
         bt_engine_sequences_admit(e);
         const bool any = bt_engine_schedule(e);
@@ -76,7 +22,7 @@ static void *engine_main(void *context)
         }
         bt_engine_stats_publish(e);
         if (!any) {
-            sleep_until_mail(e);
+            bt_engine_mail_wait(e);
         }
     }
     bt_engine_sequences_close(e);
@@ -123,8 +69,8 @@ static bt_status create_pool(bt_engine *e, bt_error *err)
         .n_layers = config->n_layers, .k_dims = k_dims, .v_dims = v_dims,
         .type_k = e->options.type_k, .type_v = e->options.type_v, .n_pages = n_pages,
     };
-    BT_TRY(bt_kv_pool_create(e->options.device, &o, &e->pool, err));
-    BT_TRY(bt_kv_prefix_create(e->pool, n_pages, &e->prefixes, err));
+    BT_TRY(bt_kv_pool_create(e->options.device, &o, &e->memory.pages, err));
+    BT_TRY(bt_kv_prefix_create(e->memory.pages, n_pages, &e->memory.prefixes, err));
     return bt_engine_states_create(e, err);
 }
 
@@ -172,9 +118,9 @@ static bt_status create_tables(bt_engine *e, bt_error *err)
 
 static void release(bt_engine *e)
 {
-    bt_kv_prefix_destroy(e->prefixes);
-    bt_kv_pool_destroy(e->pool);
-    bt_kv_state_pool_destroy(e->states);
+    bt_kv_prefix_destroy(e->memory.prefixes);
+    bt_kv_pool_destroy(e->memory.pages);
+    bt_kv_state_pool_destroy(e->memory.states);
     bt_plan *p = &e->plan;
     bt_free(p->tokens);
     bt_free(p->positions);
@@ -185,19 +131,6 @@ static void release(bt_engine *e)
     bt_free(e->active);
     bt_free(e->tickets);
     bt_free(e->eog);
-}
-
-/* Requests may be released after the engine's end; what they still touch then is only this. */
-void bt_engine_unref(bt_engine *e)
-{
-    if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) == 1) {
-        pthread_mutex_destroy(&e->mail_lock);
-        pthread_cond_destroy(&e->mail);
-        pthread_mutex_destroy(&e->import_lock);
-        pthread_cond_destroy(&e->writers_left);
-        pthread_mutex_destroy(&e->stats_lock);
-        bt_free(e);
-    }
 }
 
 static void init_locks(bt_engine *e)
@@ -265,11 +198,7 @@ void bt_engine_destroy(bt_engine *e)
     if (!e) {
         return;
     }
-    pthread_mutex_lock(&e->mail_lock);
-    e->closing = true;
-    e->woken = true;
-    pthread_cond_signal(&e->mail);
-    pthread_mutex_unlock(&e->mail_lock);
+    bt_engine_mail_close(e);
     pthread_join(e->thread, NULL);
     release(e);
     bt_engine_unref(e);
@@ -287,5 +216,5 @@ const bt_engine_options *bt_engine_options_of(const bt_engine *e)
 
 const bt_kv_layout *bt_engine_kv_layout(const bt_engine *e)
 {
-    return bt_kv_pool_layout(e->pool);
+    return bt_kv_pool_layout(e->memory.pages);
 }

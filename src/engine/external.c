@@ -15,7 +15,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "engine/hedge.h"
 #include "engine/load.h"
 #include "engine/private.h"
 #include "engine/state.h"
@@ -26,7 +25,7 @@ _Static_assert(BT_PARALLEL_MAX <= 1u << PLACE_BITS, "a place fits a ticket's id"
 
 static bool keeps_rows(const bt_engine *e, uint32_t layer)
 {
-    const bt_kv_layer *y = &bt_kv_pool_layout(e->pool)->layers[layer];
+    const bt_kv_layer *y = &bt_kv_pool_layout(e->memory.pages)->layers[layer];
     return y->k_dim > 0 || y->v_dim > 0;
 }
 
@@ -69,16 +68,16 @@ bt_status bt_engine_external_import_rows(bt_engine *e, uint64_t ticket, uint32_t
         pthread_mutex_unlock(&e->import_lock);
         return BT_E_CANCELLED;
     }
-    if (layer >= bt_kv_pool_layout(e->pool)->n_layers || position < t->first || position > t->end ||
-        n > t->end - position) {
+    if (layer >= bt_kv_pool_layout(e->memory.pages)->n_layers || position < t->first ||
+        position > t->end || n > t->end - position) {
         pthread_mutex_unlock(&e->import_lock);
         return BT_E_BADINPUT;
     }
-    const uint32_t *pages = t->pages;
+    const uint32_t *pages = t->lease.pages;
     t->n_writers++;
     pthread_mutex_unlock(&e->import_lock);
 
-    bt_kv_rows_import(e->pool, pages, layer, position, n, k, v);
+    bt_kv_rows_import(e->memory.pages, pages, layer, position, n, k, v);
 
     pthread_mutex_lock(&e->import_lock);
     if (t->have && keeps_rows(e, layer)) {
@@ -97,10 +96,10 @@ bt_status bt_engine_external_import_rows(bt_engine *e, uint64_t ticket, uint32_t
 static bool is_next_part(const bt_engine *e, const bt_ticket *t, uint32_t layer, uint64_t offset,
                          uint64_t size)
 {
-    if (!e->states || layer >= bt_kv_state_pool_layout(e->states)->n_layers) {
+    if (!e->memory.states || layer >= bt_kv_state_pool_layout(e->memory.states)->n_layers) {
         return false;
     }
-    const uint64_t total = bt_kv_state_layer_bytes(e->states, layer);
+    const uint64_t total = bt_kv_state_layer_bytes(e->memory.states, layer);
     return size > 0 && (offset == t->state_have[layer] || offset == 0) && size <= total &&
            offset <= total - size;
 }
@@ -114,20 +113,20 @@ bt_status bt_engine_external_import_state(bt_engine *e, uint64_t ticket, uint32_
         pthread_mutex_unlock(&e->import_lock);
         return t ? BT_E_BADINPUT : BT_E_CANCELLED;
     }
-    const uint32_t slot = t->state_slot, snapshot = t->snapshot;
+    const uint32_t slot = t->lease.slot, snapshot = t->snapshot;
     t->n_writers++;
     pthread_mutex_unlock(&e->import_lock);
 
-    bt_kv_state_import(e->states, slot, layer, offset, size, data);
+    bt_kv_state_import(e->memory.states, slot, layer, offset, size, data);
     if (snapshot != BT_NOTHING) {
-        bt_kv_state_import(e->states, snapshot, layer, offset, size, data);
+        bt_kv_state_import(e->memory.states, snapshot, layer, offset, size, data);
     }
 
     pthread_mutex_lock(&e->import_lock);
     if (t->state_have) {
-        t->n_missing += t->state_have[layer] == bt_kv_state_layer_bytes(e->states, layer);
+        t->n_missing += t->state_have[layer] == bt_kv_state_layer_bytes(e->memory.states, layer);
         t->state_have[layer] = offset + size;
-        t->n_missing -= offset + size == bt_kv_state_layer_bytes(e->states, layer);
+        t->n_missing -= offset + size == bt_kv_state_layer_bytes(e->memory.states, layer);
     }
     t->n_writers--;
     const bool open = t->state == BT_TICKET_OPEN && t->id == ticket;
@@ -197,33 +196,51 @@ void bt_engine_external_hedge(bt_engine *e, uint64_t ticket)
 static uint64_t count_missing(const bt_engine *e, uint32_t n_rows)
 {
     uint64_t n = 0;
-    for (uint32_t i = 0; i < bt_kv_pool_layout(e->pool)->n_layers; i++) {
+    for (uint32_t i = 0; i < bt_kv_pool_layout(e->memory.pages)->n_layers; i++) {
         n += keeps_rows(e, i) ? n_rows : 0;
         n += bt_engine_state_layer_bytes(e, i) > 0;
     }
     return n;
 }
 
+/* The pages of the request are lent; it keeps a share of those below n_done, and its slot. */
+static bool lend(bt_engine *e, bt_request *r, bt_kv_lease *lent)
+{
+    bt_error err;
+    if (bt_kv_lease_open(lent, &e->memory, r->n_tokens_max, &err) != BT_OK) {
+        return false;
+    }
+    if (!bt_kv_lease_acquire(lent)) {
+        bt_kv_lease_close(lent);
+        return false;
+    }
+    bt_kv_lease_swap_pages(&r->lease, lent);
+    bt_kv_lease_share_pages(&r->lease, lent, r->n_done);
+    return true;
+}
+
 static bool open_ticket(bt_engine *e, bt_request *r, uint32_t place)
 {
-    const uint32_t n_layers = bt_kv_pool_layout(e->pool)->n_layers;
+    const uint32_t n_layers = bt_kv_pool_layout(e->memory.pages)->n_layers;
     const uint32_t n = r->n_prompt - 1 - r->n_done;
     const uint32_t words = (n + WORD - 1) / WORD;
     uint64_t *have = bt_alloc_zero(BT_MEM_engine, (size_t)n_layers * (words + 1), sizeof *have);
-    uint32_t slot = BT_NOTHING, snapshot = BT_NOTHING;
-    if (!have || !bt_engine_state_take_slot(e, &slot)) {
+    uint32_t snapshot = BT_NOTHING;
+    bt_kv_lease lent;
+    if (!have || !lend(e, r, &lent)) {
         bt_free(have);
         return false;
     }
-    if (!e->states || r->no_cache || !bt_kv_snapshot_reserve(e->states, &snapshot)) {
+    if (!e->memory.states || r->no_cache ||
+        !bt_kv_snapshot_reserve(e->memory.states, &snapshot)) {
         snapshot = BT_NOTHING;
     }
     pthread_mutex_lock(&e->import_lock);
     bt_ticket *t = &e->tickets[place];
     BT_ASSERT(t->state == BT_TICKET_FREE);
     *t = (bt_ticket){ .id = ++e->ticket_serial << PLACE_BITS | place, .state = BT_TICKET_OPEN,
-                      .pages = r->pages, .first = r->n_done, .end = r->n_prompt - 1, .have = have,
-                      .words = words, .state_slot = slot, .snapshot = snapshot,
+                      .lease = lent, .first = r->n_done, .end = r->n_prompt - 1, .have = have,
+                      .words = words, .snapshot = snapshot,
                       .state_have = have + (size_t)n_layers * words,
                       .n_missing = count_missing(e, n) };
     r->ticket = t->id;
@@ -250,19 +267,25 @@ static bt_ticket close_ticket(bt_engine *e, bt_request *r)
     return was;
 }
 
-/* Gives back what a closed ticket held. With `whole`, its state is the request's from here on. */
-static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, bool whole)
+/* Of a closed ticket: the sequence goes on with what it lent, `pages` alone or its state too, and
+ * the other half of each is given back. */
+typedef enum { NOTHING, PAGES, PAGES_AND_STATE } used_part;
+
+static void free_ticket(bt_engine *e, bt_request *r, bt_ticket *t, used_part used)
 {
+    const bool whole = used == PAGES_AND_STATE;
     if (t->snapshot != BT_NOTHING) {
-        bt_kv_snapshot_publish(e->states, t->snapshot, r->cache_key, r->tokens, whole ? t->end : 0);
+        bt_kv_snapshot_publish(e->memory.states, t->snapshot, r->cache_key, r->tokens,
+                               whole ? t->end : 0);
     }
-    if (whole && e->states) {
-        const uint32_t old = r->state_slot;
-        r->state_slot = t->state_slot;
-        t->state_slot = old;
+    if (used != NOTHING) {
+        bt_kv_lease_swap_pages(&r->lease, &t->lease);
+    }
+    if (whole && e->memory.states) {
+        bt_kv_lease_swap_slots(&r->lease, &t->lease);
         r->snapshot_at = t->snapshot != BT_NOTHING ? t->end : r->snapshot_at;
     }
-    bt_engine_state_give_slot(e, &t->state_slot);
+    bt_kv_lease_close(&t->lease);
     bt_free(t->have);
 }
 
@@ -292,35 +315,27 @@ bt_external_answer bt_engine_external_offer(bt_engine *e, bt_request *r, uint32_
     r->phase = BT_PHASE_PREFILL;
     if (opened) {
         bt_ticket was = close_ticket(e, r);
-        free_ticket(e, r, &was, false);
+        free_ticket(e, r, &was, PAGES);
     }
     return answer;
-}
-
-static void drop_ticket(bt_engine *e, bt_request *r)
-{
-    bt_ticket was = close_ticket(e, r);
-    free_ticket(e, r, &was, false);
-    if (bt_engine_hedge_runs(r)) {
-        bt_engine_hedge_end(e, r, false);
-    }
 }
 
 /* How long it was elsewhere, and whose rows were used. */
 static void note_closed(bt_request *r, bool local_first)
 {
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->ring.lock);
     r->stats.external_ms = bt_clock_ms() - r->offered_ms;
     r->stats.hedged = r->hedged;
     r->stats.local_first = local_first;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->ring.lock);
 }
 
 void bt_engine_external_cancel(bt_engine *e, bt_request *r, bt_external_reason reason)
 {
     const uint64_t id = r->ticket;
+    bt_ticket was = close_ticket(e, r);
+    free_ticket(e, r, &was, NOTHING);
     note_closed(r, reason != BT_EXTERNAL_GONE);
-    drop_ticket(e, r);
     e->external.cancel(e->external.context, id, r->tag.data, reason);
 }
 
@@ -330,7 +345,7 @@ void bt_engine_external_cancel(bt_engine *e, bt_request *r, bt_external_reason r
 static uint32_t frontier(const bt_engine *e, const bt_ticket *t, uint32_t limit)
 {
     uint32_t n = limit < t->first ? 0 : (limit < t->end ? limit : t->end) - t->first;
-    for (uint32_t layer = 0; layer < bt_kv_pool_layout(e->pool)->n_layers; layer++) {
+    for (uint32_t layer = 0; layer < bt_kv_pool_layout(e->memory.pages)->n_layers; layer++) {
         const uint64_t *words = t->have + (size_t)layer * t->words;
         if (!keeps_rows(e, layer)) {
             continue;
@@ -353,45 +368,51 @@ static void settle(bt_engine *e, bt_request *r, bt_ticket *t)
     const bool complete = t->state == BT_TICKET_COMMITTED;
     BT_ASSERT(!complete || t->n_missing == 0);
     uint32_t n = complete     ? t->end - t->first
-                 : !e->states ? frontier(e, t, t->position_complete)
+                 : !e->memory.states ? frontier(e, t, t->position_complete)
                               : 0;
-    bool local_first = false;
-    if (bt_engine_hedge_runs(r)) {
-        /* Further than we are: complete, or what there is of it is more. */
-        const bool elsewhere = t->first + n > r->n_done;
-        bt_engine_hedge_end(e, r, elsewhere);
-        n = elsewhere ? n : 0;
-        local_first = !elsewhere;
-    }
-    free_ticket(e, r, t, complete && n > 0);
-    note_closed(r, local_first);
+    /* Where it is prefilled here as well: further than we are, complete or not, or given back. */
+    const bool elsewhere = !r->hedged || t->first + n > r->n_done;
+    n = elsewhere ? n : 0;
+    free_ticket(e, r, t, !elsewhere ? NOTHING : complete ? PAGES_AND_STATE : PAGES);
+    note_closed(r, !elsewhere);
     r->phase = BT_PHASE_PREFILL;
     r->n_external = n;
     r->n_done = n > 0 ? t->first + n : r->n_done;
-    bt_engine_cache_enter(e, r);
+    bt_engine_cache_enter(r);
     if (n > 0) {
-        bt_engine_ring_put_progress(r, r->n_done);
-    }
-    if (!complete && t->end_request) {
-        bt_engine_sequence_end(e, r, BT_FINISH_ERROR, t->status, t->message);
+        bt_engine_ring_put_progress(&r->ring, r->n_done);
     }
 }
 
-void bt_engine_externals_settle(bt_engine *e)
+/* The prompt is prefilled here as well, in pages of its own; when there are none now, in a later
+ * round. Until one side is complete nothing of it enters the prefix tree, and no answer rests on
+ * rows of both. */
+static void begin_hedge(bt_engine *e, bt_request *r, const bt_kv_lease *lent)
 {
-    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
-        bt_request *r = e->active[i];
-        if (!r || r->ticket == 0) {
-            continue;
-        }
-        pthread_mutex_lock(&e->import_lock);
-        const bool over = e->tickets[i].state != BT_TICKET_OPEN, hedge = e->tickets[i].hedge;
-        pthread_mutex_unlock(&e->import_lock);
-        if (over) {
-            bt_ticket was = close_ticket(e, r);
-            settle(e, r, &was);
-        } else if (hedge && !bt_engine_hedge_runs(r)) {
-            (void)bt_engine_hedge_begin(e, r);    /* else in a later round */
-        }
+    const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
+    if (bt_engine_cache_fits(e, lent->n_pages - n_full) &&
+        bt_kv_lease_extend(&r->lease, r->n_done, lent->n_pages * BT_KV_PAGE_TOKENS)) {
+        r->hedged = true;
+        r->phase = BT_PHASE_PREFILL;
     }
+}
+
+bool bt_engine_external_settle(bt_engine *e, bt_request *r, uint32_t place, bt_error *err)
+{
+    pthread_mutex_lock(&e->import_lock);
+    const bool over = e->tickets[place].state != BT_TICKET_OPEN, hedge = e->tickets[place].hedge;
+    pthread_mutex_unlock(&e->import_lock);
+    if (!over) {
+        if (hedge && !r->hedged) {
+            begin_hedge(e, r, &e->tickets[place].lease);
+        }
+        return true;
+    }
+    bt_ticket was = close_ticket(e, r);
+    settle(e, r, &was);
+    if (was.state == BT_TICKET_ABANDONED && was.end_request) {
+        (void)bt_fail(err, was.status, "%s", was.message);
+        return false;
+    }
+    return true;
 }

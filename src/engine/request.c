@@ -136,7 +136,6 @@ static bt_status create_stream(bt_engine *e, const bt_request_options *o, bt_req
         return BT_OK;
     }
     BT_TRY(bt_text_stream_create(o->stops, o->n_stops, e->piece_max, &r->stream, err));
-    r->text_max = bt_text_stream_release_max(r->stream);
     return BT_OK;
 }
 
@@ -152,11 +151,9 @@ static uint32_t tokens_max(const bt_engine *e, const bt_request_options *o)
 static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request *r, bt_error *err)
 {
     r->n_tokens_max = tokens_max(e, o);
-    r->n_pages_max = (r->n_tokens_max + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     r->tokens = bt_alloc_zero(BT_MEM_engine, r->n_tokens_max, sizeof *r->tokens);
-    r->pages = bt_alloc_zero(BT_MEM_engine, r->n_pages_max, sizeof *r->pages);
     r->borders = bt_alloc_zero(BT_MEM_engine, o->n_borders, sizeof *r->borders);
-    if (!r->tokens || !r->pages || !r->borders) {
+    if (!r->tokens || !r->borders) {
         return bt_fail(err, BT_E_NOMEM, "no memory for a request of %u tokens", r->n_tokens_max);
     }
     memcpy(r->tokens, o->tokens, o->n_tokens * sizeof *r->tokens);
@@ -165,23 +162,22 @@ static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request 
     if (o->n_borders > 0) {
         memcpy(r->borders, o->borders, o->n_borders * sizeof *r->borders);
     }
+    BT_TRY(bt_kv_lease_open(&r->lease, &e->memory, r->n_tokens_max, err));
     BT_TRY(create_stream(e, o, r, err));
     if (!o->prefill_only) {
         BT_TRY(create_sampler(e, o, r, err));
     }
-    if (bt_engine_ring_init(r) != BT_OK) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a request's events");
-    }
-    return BT_OK;
+    const size_t text_max = r->stream ? bt_text_stream_release_max(r->stream) : 0;
+    return bt_engine_ring_open(&r->ring, text_max, r->n_logprobs, err);
 }
 
 static void destroy(bt_request *r)
 {
     bt_sample_destroy(r->sampler);
     bt_text_stream_destroy(r->stream);
-    bt_engine_ring_done(r);
+    bt_engine_ring_close(&r->ring);
     bt_free(r->tokens);
-    bt_free(r->pages);
+    bt_kv_lease_close(&r->lease);
     bt_free(r->borders);
     if (r->tag.unref) {
         r->tag.unref(r->tag.data);
@@ -225,10 +221,9 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
         r->cuts[i] = o->cuts[i];
     }
     r->n_cuts = o->n_cuts;
-    r->on_event = o->on_event.fn;
-    r->on_event_context = o->on_event.context;
+    r->ring.on_event = o->on_event.fn;
+    r->ring.on_event_context = o->on_event.context;
     r->seed = BT_SEED_RANDOM;
-    r->state_slot = BT_NOTHING;
     r->stats.n_prompt = o->n_tokens;
 }
 
@@ -325,12 +320,20 @@ void bt_engine_request_cancel(bt_request *r)
     pthread_mutex_unlock(&e->mail_lock);
 }
 
+bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event)
+{
+    if (bt_engine_ring_give_back(&r->ring)) {
+        bt_engine_wake(r->engine);
+    }
+    return bt_engine_ring_wait(&r->ring, timeout_ms, ret_event);
+}
+
 void bt_engine_request_release(bt_request *r)
 {
     if (!r) {
         return;
     }
-    bt_engine_ring_mute(r);
+    bt_engine_ring_mute(&r->ring);
     bt_engine_request_cancel(r);
     /* Releases the client's last use of the pages to the engine, which gives them back. */
     atomic_store_explicit(&r->released, true, memory_order_release);
@@ -341,7 +344,7 @@ void bt_engine_request_release(bt_request *r)
 void bt_engine_request_stats_get(const bt_request *r, bt_request_stats *ret_stats)
 {
     /* The lock guards; it is no part of what a reader calls the request's value. */
-    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&r->lock;
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&r->ring.lock;
     pthread_mutex_lock(lock);
     *ret_stats = r->stats;
     pthread_mutex_unlock(lock);
@@ -361,12 +364,12 @@ void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t
                                    uint32_t n, void *ret_k, void *ret_v)
 {
     BT_ASSERT(n <= r->n_prompt && position <= r->n_prompt - n);
-    bt_kv_rows_export(r->engine->pool, r->pages, layer, position, n, ret_k, ret_v);
+    bt_kv_rows_export(r->engine->memory.pages, r->lease.pages, layer, position, n, ret_k, ret_v);
 }
 
 void bt_engine_request_export_state(const bt_request *r, uint32_t layer, uint64_t offset,
                                     uint64_t size, void *ret_data)
 {
-    BT_ASSERT(r->has_push && r->state_slot != BT_NOTHING);
-    bt_kv_state_export(r->engine->states, r->state_slot, layer, offset, size, ret_data);
+    BT_ASSERT(r->has_push && r->lease.slot != BT_NOTHING);
+    bt_kv_state_export(r->engine->memory.states, r->lease.slot, layer, offset, size, ret_data);
 }

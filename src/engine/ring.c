@@ -1,196 +1,156 @@
-/* Events go from the engine's thread to one consumer through a ring of slots that own the memory of
- * their texts. The engine fills the slot behind the last one without the lock (nobody else looks at
+/* See ring.h. The engine fills the slot after the last one without the lock (nobody else looks at
  * it), then counts it in. */
-#include <errno.h>
-#include <string.h>
-#include <time.h>
+#include "engine/ring.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/memory.h"
-#include "engine/private.h"
+#include "base/sync.h"
 
-/* Room for 64 tokens of a slow reader, less where single pieces of text are huge. */
+/* 64 tokens for a slow reader, fewer where single pieces of text are huge. */
 enum { SLOTS_MAX = 64, SLOTS_MIN = 8, TEXTS_MAX_BYTES = 1 << 20 };
 
-static void init_condition(pthread_cond_t *c)
+bt_status bt_engine_ring_open(bt_event_ring *ring, size_t text_max, uint32_t n_tops, bt_error *err)
 {
-#if defined(__APPLE__)
-    pthread_cond_init(c, NULL);
-#else
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(c, &attributes);
-    pthread_condattr_destroy(&attributes);
-#endif
-}
-
-/* The lock is held. `until` is in the clock of time_after(). */
-static struct timespec time_after(uint32_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000L;
-    if (t.tv_nsec >= 1000000000L) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000L;
-    }
-    return t;
-}
-
-static bool wait_until(pthread_cond_t *c, pthread_mutex_t *lock, const struct timespec *until)
-{
-#if defined(__APPLE__)
-    struct timespec now = time_after(0);
-    struct timespec left = { until->tv_sec - now.tv_sec, until->tv_nsec - now.tv_nsec };
-    if (left.tv_nsec < 0) {
-        left.tv_sec--;
-        left.tv_nsec += 1000000000L;
-    }
-    return left.tv_sec >= 0 && pthread_cond_timedwait_relative_np(c, lock, &left) != ETIMEDOUT;
-#else
-    return pthread_cond_timedwait(c, lock, until) != ETIMEDOUT;
-#endif
-}
-
-bt_status bt_engine_ring_init(bt_request *r)
-{
-    size_t n = r->text_max > 0 ? TEXTS_MAX_BYTES / r->text_max : SLOTS_MAX;
+    size_t n = text_max > 0 ? TEXTS_MAX_BYTES / text_max : SLOTS_MAX;
     n = n < SLOTS_MIN ? SLOTS_MIN : n > SLOTS_MAX ? SLOTS_MAX : n;
     size_t text_bytes;
-    if (!bt_size_mul(n, r->text_max, &text_bytes)) {
-        return BT_E_NOMEM;
+    if (!bt_size_mul(n, text_max, &text_bytes)) {
+        return bt_fail_nomem(err, SIZE_MAX, "a request's events");
     }
-    r->n_slots = (uint32_t)n;
-    r->slots = bt_alloc_zero(BT_MEM_engine, n, sizeof *r->slots);
-    r->texts = bt_alloc(BT_MEM_engine, text_bytes);
-    r->tops = bt_alloc_zero(BT_MEM_engine, n * r->n_logprobs, sizeof *r->tops);
-    if (!r->slots || !r->texts || !r->tops) {
-        return BT_E_NOMEM;
+    ring->n_slots = (uint32_t)n;
+    ring->text_max = text_max;
+    ring->n_tops = n_tops;
+    ring->slots = bt_alloc_zero(BT_MEM_engine, n, sizeof *ring->slots);
+    ring->texts = bt_alloc(BT_MEM_engine, text_bytes);
+    ring->tops = bt_alloc_zero(BT_MEM_engine, n * n_tops, sizeof *ring->tops);
+    if (!ring->slots || !ring->texts || !ring->tops) {
+        return bt_fail_nomem(err, n * sizeof *ring->slots + text_bytes, "a request's events");
     }
-    pthread_mutex_init(&r->lock, NULL);
-    init_condition(&r->arrived);
+    pthread_mutex_init(&ring->lock, NULL);
+    bt_cond_init(&ring->arrived);
+    ring->opened = true;
     return BT_OK;
 }
 
-void bt_engine_ring_done(bt_request *r)
+void bt_engine_ring_close(bt_event_ring *ring)
 {
-    if (r->slots && r->texts && r->tops) {
-        pthread_mutex_destroy(&r->lock);
-        pthread_cond_destroy(&r->arrived);
+    if (ring->opened) {
+        pthread_mutex_destroy(&ring->lock);
+        pthread_cond_destroy(&ring->arrived);
     }
-    bt_free(r->slots);
-    bt_free(r->texts);
-    bt_free(r->tops);
+    bt_free(ring->slots);
+    bt_free(ring->texts);
+    bt_free(ring->tops);
 }
 
-bool bt_engine_ring_has_room(bt_request *r)
+/* ---- the engine's thread ---- */
+
+bool bt_engine_ring_has_room(bt_event_ring *ring)
 {
-    pthread_mutex_lock(&r->lock);
-    const bool room = r->count + 2 <= r->n_slots;
-    r->paused = !room;
-    pthread_mutex_unlock(&r->lock);
-    return room;
+    pthread_mutex_lock(&ring->lock);
+    const bool fits = ring->count + 2 <= ring->n_slots;
+    ring->paused = !fits;
+    pthread_mutex_unlock(&ring->lock);
+    return fits;
 }
 
 /* head + count: the lock is taken because the consumer moves them. */
-static uint32_t slot_behind_last(bt_request *r)
+static uint32_t slot_after_last(bt_event_ring *ring)
 {
-    pthread_mutex_lock(&r->lock);
-    BT_ASSERT(r->count < r->n_slots);
-    BT_ASSERT(!r->ended);
-    const uint32_t at = (r->head + r->count) % r->n_slots;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_lock(&ring->lock);
+    BT_ASSERT(ring->count < ring->n_slots);
+    BT_ASSERT(!ring->ended);
+    const uint32_t at = (ring->head + ring->count) % ring->n_slots;
+    pthread_mutex_unlock(&ring->lock);
     return at;
 }
 
-bt_event *bt_engine_ring_slot(bt_request *r, char **ret_text, bt_token_logprob **ret_top)
+bt_event *bt_engine_ring_slot(bt_event_ring *ring, char **ret_text, bt_token_logprob **ret_top)
 {
-    const uint32_t at = slot_behind_last(r);
-    bt_event *event = &r->slots[at];
+    const uint32_t at = slot_after_last(ring);
+    bt_event *event = &ring->slots[at];
     *event = (bt_event){ .stop_index = -1, .text = "", .message = "" };
-    *ret_text = r->texts + at * r->text_max;
-    *ret_top = r->tops + (size_t)at * r->n_logprobs;
+    *ret_text = ring->texts + at * ring->text_max;
+    *ret_top = ring->tops + (size_t)at * ring->n_tops;
     return event;
 }
 
-void bt_engine_ring_put(bt_request *r)
+/* The callback is called without the lock; who mutes the ring meanwhile waits for its end. */
+void bt_engine_ring_put(bt_event_ring *ring)
 {
-    pthread_mutex_lock(&r->lock);
-    const bt_event *event = &r->slots[(r->head + r->count) % r->n_slots];
-    r->count++;
-    r->ended = event->kind == BT_EVENT_END;
-    r->calling = r->on_event != NULL;
-    void (*const call)(void *) = r->on_event;
-    pthread_cond_broadcast(&r->arrived);
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_lock(&ring->lock);
+    const bt_event *event = &ring->slots[(ring->head + ring->count) % ring->n_slots];
+    ring->count++;
+    ring->ended = event->kind == BT_EVENT_END;
+    ring->calling = ring->on_event != NULL;
+    void (*const call)(void *) = ring->on_event;
+    pthread_cond_broadcast(&ring->arrived);
+    pthread_mutex_unlock(&ring->lock);
     if (call) {
-        call(r->on_event_context);
-        pthread_mutex_lock(&r->lock);
-        r->calling = false;
-        pthread_cond_broadcast(&r->arrived);
-        pthread_mutex_unlock(&r->lock);
+        call(ring->on_event_context);
+        pthread_mutex_lock(&ring->lock);
+        ring->calling = false;
+        pthread_cond_broadcast(&ring->arrived);
+        pthread_mutex_unlock(&ring->lock);
     }
 }
 
-void bt_engine_ring_mute(bt_request *r)
+void bt_engine_ring_put_progress(bt_event_ring *ring, uint32_t n_done)
 {
-    pthread_mutex_lock(&r->lock);
-    r->on_event = NULL;
-    while (r->calling) {
-        pthread_cond_wait(&r->arrived, &r->lock);
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-void bt_engine_ring_put_progress(bt_request *r, uint32_t n_done)
-{
-    pthread_mutex_lock(&r->lock);
-    const bool room = r->count < r->n_slots / 2;
-    pthread_mutex_unlock(&r->lock);
-    if (room) {
+    pthread_mutex_lock(&ring->lock);
+    const bool fits = ring->count < ring->n_slots / 2;
+    pthread_mutex_unlock(&ring->lock);
+    if (fits) {
         char *text;
         bt_token_logprob *top;
-        bt_event *event = bt_engine_ring_slot(r, &text, &top);
+        bt_event *event = bt_engine_ring_slot(ring, &text, &top);
         event->kind = BT_EVENT_PROGRESS;
         event->n_done = n_done;
-        bt_engine_ring_put(r);
+        bt_engine_ring_put(ring);
     }
 }
 
-/* The lock is held. Gives back what the consumer had; true when the engine waits for that. */
-static bool give_back(bt_request *r)
+/* ---- the consumer's ---- */
+
+bool bt_engine_ring_give_back(bt_event_ring *ring)
 {
-    if (!r->lent || r->slots[r->head].kind == BT_EVENT_END) {
-        return false;
+    bool wake = false;
+    pthread_mutex_lock(&ring->lock);
+    if (ring->lent && ring->slots[ring->head].kind != BT_EVENT_END) {
+        ring->lent = false;
+        ring->head = (ring->head + 1) % ring->n_slots;
+        ring->count--;
+        wake = ring->paused && ring->count + 2 <= ring->n_slots;
+        ring->paused = ring->paused && !wake;
     }
-    r->lent = false;
-    r->head = (r->head + 1) % r->n_slots;
-    r->count--;
-    const bool wake = r->paused && r->count + 2 <= r->n_slots;
-    r->paused = r->paused && !wake;
+    pthread_mutex_unlock(&ring->lock);
     return wake;
 }
 
-bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *ret_event)
+bt_status bt_engine_ring_wait(bt_event_ring *ring, uint32_t timeout_ms, bt_event *ret_event)
 {
-    const struct timespec until = time_after(timeout_ms);
-    pthread_mutex_lock(&r->lock);
-    if (give_back(r)) {
-        pthread_mutex_unlock(&r->lock);
-        bt_engine_wake(r->engine);
-        pthread_mutex_lock(&r->lock);
-    }
+    const uint64_t until = bt_clock_ns() + (uint64_t)timeout_ms * BT_NS_PER_MS;
     bool in_time = timeout_ms > 0;
-    while (r->count == 0 && in_time) {
-        in_time = wait_until(&r->arrived, &r->lock, &until);
+    pthread_mutex_lock(&ring->lock);
+    while (ring->count == 0 && in_time) {
+        in_time = bt_cond_wait_until(&ring->arrived, &ring->lock, until);
     }
-    const bool any = r->count > 0;
+    const bool any = ring->count > 0;
     if (any) {
-        r->lent = true;
-        *ret_event = r->slots[r->head];
+        ring->lent = true;
+        *ret_event = ring->slots[ring->head];
     }
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&ring->lock);
     return any ? BT_OK : BT_E_AGAIN;
+}
+
+void bt_engine_ring_mute(bt_event_ring *ring)
+{
+    pthread_mutex_lock(&ring->lock);
+    ring->on_event = NULL;
+    while (ring->calling) {
+        pthread_cond_wait(&ring->arrived, &ring->lock);
+    }
+    pthread_mutex_unlock(&ring->lock);
 }

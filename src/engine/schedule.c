@@ -26,9 +26,9 @@ static void add_part(bt_plan *p, bt_request *r, uint32_t n_rows, bool wants_logi
     *part = (bt_step_part){ .request = r, .position = r->n_done, .n_rows = n_rows,
                             .logit_row = BT_NOTHING };
     p->sequences[p->n_parts] = (bt_step_sequence){ .row_first = p->n_rows, .n_rows = n_rows,
-                                                   .position = r->n_done, .pages = r->pages,
-                                                   .n_pages = r->n_pages,
-                                                   .state_slot = r->state_slot,
+                                                   .position = r->n_done, .pages = r->lease.pages,
+                                                   .n_pages = r->lease.n_pages,
+                                                   .state_slot = r->lease.slot,
                                                    .is_long = r->is_long };
     for (uint32_t i = 0; i < n_rows; i++) {
         p->tokens[p->n_rows + i] = r->tokens[r->n_done + i];
@@ -49,7 +49,7 @@ static void plan_decode(bt_engine *e)
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
         bt_request *r = e->active[i];
         if (r && r->phase == BT_PHASE_DECODE) {
-            r->waits_for_room = !bt_engine_ring_has_room(r);
+            r->waits_for_room = !bt_engine_ring_has_room(&r->ring);
             if (!r->waits_for_room) {
                 (void)bt_engine_sequence_has_page(e, r);
             }
@@ -74,7 +74,7 @@ static double urgency(const bt_request *r, double now_ms, double rows_per_ms)
 /* Whether its step may end in a token: one that was preempted may have a reader that is behind. */
 static bool has_room_for_token(bt_request *r)
 {
-    r->waits_for_room = r->n_tokens > r->n_prompt && !bt_engine_ring_has_room(r);
+    r->waits_for_room = r->n_tokens > r->n_prompt && !bt_engine_ring_has_room(&r->ring);
     return !r->waits_for_room;
 }
 

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/hedge.h"
 #include "engine/private.h"
 #include "engine/state.h"
 
@@ -18,92 +17,47 @@ enum { FOLLOW_MIN = 2 * BT_KV_PAGE_TOKENS };
 
 /* ---- pages ---- */
 
-/* Pages and state. */
-static void give_memory(bt_engine *e, bt_request *r)
-{
-    for (uint32_t i = 0; i < r->n_pages; i++) {
-        bt_kv_page_unref(e->pool, r->pages[i]);
-    }
-    r->n_pages = 0;
-    bt_engine_state_give_slot(e, &r->state_slot);
-}
-
-static uint32_t pages_of(uint32_t n_positions)
-{
-    return (n_positions + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
-}
-
 /* The tokens that are there, and the next one. */
 static uint32_t positions_to_begin(const bt_request *r)
 {
     return r->n_prefill < r->n_tokens_max ? r->n_prefill + 1 : r->n_prefill;
 }
 
-/* Pages that decoding sequences will ask for before long: one each. */
-static uint32_t headroom(const bt_engine *e)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
-        n += e->active[i] && e->active[i]->phase == BT_PHASE_DECODE;
-    }
-    return n;
-}
-
-static uint32_t pages_available(const bt_engine *e)
-{
-    return bt_kv_pool_total(e->pool) - bt_kv_pool_used(e->pool) + bt_kv_pool_idle(e->pool);
-}
-
-static void drop_pages(bt_engine *e, bt_request *r, uint32_t n_left)
-{
-    while (r->n_pages > n_left) {
-        bt_kv_page_unref(e->pool, r->pages[--r->n_pages]);
-    }
-}
-
-/* The state of position n, if it is still known: other threads make room for snapshots. */
+/* Where it can: other threads make room for checkpoints. */
 static void begin_at(bt_engine *e, bt_request *r, uint32_t n)
 {
-    r->n_done = bt_engine_state_restore(e, r, n);
-    drop_pages(e, r, pages_of(r->n_done));
+    const bt_kv_name name = bt_engine_name_of(r);
+    r->n_done = bt_kv_lease_restore(&r->lease, &name, n);
+    r->snapshot_at = e->memory.states ? r->n_done : 0;
 }
 
-/* The match may end inside a page that others hold: take a copy to write to, or do without it. */
-static void own_last_page(bt_engine *e, bt_request *r)
+/* The match may end inside a page that others hold: where no page is left for a copy of it, the
+ * sequence begins before it. */
+static bool extend(bt_engine *e, bt_request *r)
 {
-    while (r->n_done % BT_KV_PAGE_TOKENS != 0 &&
-           !bt_engine_cache_own_page(e, &r->pages[r->n_pages - 1], r->n_done % BT_KV_PAGE_TOKENS)) {
+    const uint32_t end = positions_to_begin(r);
+    begin_at(e, r, r->n_done);
+    while (!bt_kv_lease_extend(&r->lease, r->n_done, end)) {
+        if (r->n_done % BT_KV_PAGE_TOKENS == 0) {
+            return false;
+        }
         begin_at(e, r, r->n_done - r->n_done % BT_KV_PAGE_TOKENS);
     }
-}
-
-bool bt_engine_sequence_fits(const bt_engine *e, uint32_t n_pages)
-{
-    return n_pages + headroom(e) <= pages_available(e);
+    return true;
 }
 
 /* Shares what the cache has and takes the rest; false, with nothing held, when pages are short. */
 static bool reserve(bt_engine *e, bt_request *r)
 {
-    if (!bt_engine_state_take_slot(e, &r->state_slot)) {
+    if (!bt_kv_lease_acquire(&r->lease)) {
         return false;
     }
     bt_engine_cache_share(e, r);
     const uint32_t n_full = r->n_done / BT_KV_PAGE_TOKENS;
-    const uint32_t n_needed = pages_of(positions_to_begin(r));
-    bool fits = bt_engine_sequence_fits(e, n_needed - n_full);
-    if (fits) {
-        begin_at(e, r, r->n_done);
-    }
-    if (fits && r->n_done < positions_to_begin(r)) {
-        own_last_page(e, r);
-    }
-    while (fits && r->n_pages < n_needed) {
-        fits = bt_engine_cache_take_page(e, &r->pages[r->n_pages]);
-        r->n_pages += fits;
-    }
+    const bool fits = bt_engine_cache_fits(e, bt_kv_pages_of(positions_to_begin(r)) - n_full) &&
+                      extend(e, r);
     if (!fits) {
-        give_memory(e, r);
+        bt_kv_lease_release(&r->lease);
         r->n_done = r->n_entered = 0;
     }
     return fits;
@@ -161,9 +115,9 @@ static void put_begin(bt_request *r)
 {
     char *text;
     bt_token_logprob *top;
-    bt_event *event = bt_engine_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(&r->ring, &text, &top);
     event->kind = BT_EVENT_BEGIN;
-    bt_engine_ring_put(r);
+    bt_engine_ring_put(&r->ring);
 }
 
 static void begin(bt_engine *e, bt_request *r)
@@ -230,7 +184,7 @@ static void leave_place(bt_engine *e, const bt_request *r)
 static bool end_a_hedge(bt_engine *e)
 {
     for (uint32_t i = 0; i < e->options.n_parallel; i++) {
-        if (e->active[i] && bt_engine_hedge_runs(e->active[i])) {
+        if (e->active[i] && bt_engine_external_hedges(e->active[i])) {
             bt_engine_external_cancel(e, e->active[i], BT_EXTERNAL_LOCAL_ONLY);
             return true;
         }
@@ -242,7 +196,7 @@ static bool end_a_hedge(bt_engine *e)
 static void keep_rows(bt_engine *e, bt_request *r)
 {
     if (r->phase != BT_PHASE_EXTERNAL) {
-        bt_engine_cache_enter_last(e, r);
+        bt_engine_cache_enter_last(r);
         bt_engine_state_keep(e, r);
     }
 }
@@ -256,7 +210,7 @@ static void preempt(bt_engine *e, bt_request *r)
     bt_log(BT_LOG_DEBUG, "request_preempted", "request=%llu n_prompt=%u n_predicted=%u n_done=%u",
            (unsigned long long)r->id, r->n_prompt, r->n_tokens - r->n_prompt, r->n_done);
     keep_rows(e, r);
-    give_memory(e, r);
+    bt_kv_lease_release(&r->lease);
     leave_place(e, r);
     bt_engine_stats_preempted(e, r);
     r->phase = BT_PHASE_WAITING;
@@ -291,12 +245,7 @@ static bt_request *choose_victim(const bt_engine *e)
 bool bt_engine_sequence_has_page(bt_engine *e, bt_request *r)
 {
     BT_ASSERT(r->phase == BT_PHASE_DECODE);
-    while (r->n_pages * BT_KV_PAGE_TOKENS <= r->n_done) {
-        BT_ASSERT(r->n_pages < r->n_pages_max);
-        if (bt_engine_cache_take_page(e, &r->pages[r->n_pages])) {
-            r->n_pages++;
-            continue;
-        }
+    while (!bt_kv_lease_extend(&r->lease, r->n_done, r->n_done + 1)) {
         if (end_a_hedge(e)) {
             continue;
         }
@@ -316,7 +265,7 @@ static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status s
 {
     char *text;
     bt_token_logprob *top;
-    bt_event *event = bt_engine_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(&r->ring, &text, &top);
     event->kind = BT_EVENT_END;
     event->finish = finish;
     event->stop_index = stop_index;
@@ -329,7 +278,7 @@ static void put_end(bt_request *r, bt_finish finish, int stop_index, bt_status s
         event->text_size = bt_text_stream_end(r->stream, text);
         event->text = text;
     }
-    bt_engine_ring_put(r);
+    bt_engine_ring_put(&r->ring);
 }
 
 static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, bt_status status,
@@ -348,7 +297,7 @@ static void end(bt_engine *e, bt_request *r, bt_finish finish, int stop_index, b
     /* Pages of a pushing request are exported until its release. */
     const bool keep = r->has_push && !atomic_load_explicit(&r->released, memory_order_acquire);
     if (!keep) {
-        give_memory(e, r);
+        bt_kv_lease_release(&r->lease);
     }
     bt_engine_stats_publish(e);               /* who sees END also sees that it is gone */
     put_end(r, finish, stop_index, status, message);
@@ -371,6 +320,17 @@ void bt_engine_sequence_end_stop(bt_engine *e, bt_request *r, int stop_index)
     end(e, r, BT_FINISH_STOP, stop_index, BT_OK, "");
 }
 
+void bt_engine_sequences_settle(bt_engine *e)
+{
+    for (uint32_t i = 0; i < e->options.n_parallel; i++) {
+        bt_request *r = e->active[i];
+        bt_error err = { 0 };
+        if (r && r->ticket != 0 && !bt_engine_external_settle(e, r, i, &err)) {
+            bt_engine_sequence_end(e, r, BT_FINISH_ERROR, err.status, err.text);
+        }
+    }
+}
+
 static bool is_cancelled(const bt_request *r)
 {
     return atomic_load_explicit(&r->cancelled, memory_order_relaxed);
@@ -384,7 +344,7 @@ static void clear_ended(bt_engine *e, bool all)
         bt_request *r = *at;
         if (all || atomic_load_explicit(&r->released, memory_order_acquire)) {
             *at = r->next;
-            give_memory(e, r);
+            bt_kv_lease_release(&r->lease);
             bt_engine_request_unref(r);
         } else {
             at = &r->next;

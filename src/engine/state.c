@@ -36,43 +36,20 @@ bt_status bt_engine_states_create(bt_engine *e, bt_error *err)
         .n_layers = config->n_layers, .layers = layers, .n_live = 2 * e->options.n_parallel,
         .snapshot_bytes_max = e->options.snapshot_bytes,
     };
-    return bt_kv_state_pool_create(e->options.device, &o, &e->states, err);
-}
-
-bool bt_engine_state_take_slot(bt_engine *e, uint32_t *ret_slot)
-{
-    *ret_slot = BT_NOTHING;
-    return !e->states || bt_kv_state_take(e->states, ret_slot) == BT_OK;
-}
-
-void bt_engine_state_give_slot(bt_engine *e, uint32_t *slot)
-{
-    if (*slot != BT_NOTHING) {
-        bt_kv_state_give(e->states, *slot);
-        *slot = BT_NOTHING;
-    }
+    return bt_kv_state_pool_create(e->options.device, &o, &e->memory.states, err);
 }
 
 uint32_t bt_engine_state_usable(const bt_engine *e, const bt_request *r, uint32_t n)
 {
-    return e->states ? bt_kv_snapshot_find(e->states, r->cache_key, r->tokens, n) : n;
-}
-
-uint32_t bt_engine_state_restore(bt_engine *e, bt_request *r, uint32_t n)
-{
-    if (!e->states) {
-        return n;
-    }
-    r->snapshot_at = bt_kv_snapshot_restore(e->states, r->state_slot, r->cache_key, r->tokens, n);
-    return r->snapshot_at;
+    return e->memory.states ? bt_kv_snapshot_find(e->memory.states, r->cache_key, r->tokens, n) : n;
 }
 
 /* ---- where ---- */
 
 static bool keeps(const bt_engine *e, const bt_request *r)
 {
-    return e->states && !r->no_cache &&
-           e->options.snapshot_bytes >= bt_kv_state_pool_layout(e->states)->slot_bytes;
+    return e->memory.states && !r->no_cache &&
+           e->options.snapshot_bytes >= bt_kv_state_pool_layout(e->memory.states)->slot_bytes;
 }
 
 /* How far a sequence has come, and where it left its last snapshot. */
@@ -131,7 +108,7 @@ uint32_t bt_engine_state_planned(const bt_engine *e, const bt_request *r, uint32
         return 0;
     }
     const uint64_t room =
-            e->options.snapshot_bytes / bt_kv_state_pool_layout(e->states)->slot_bytes;
+            e->options.snapshot_bytes / bt_kv_state_pool_layout(e->memory.states)->slot_bytes;
     place at = { r->n_done, r->snapshot_at };
     uint32_t n = 0;
     n_max = n_max < room ? n_max : (uint32_t)room;
@@ -150,7 +127,7 @@ uint32_t bt_engine_state_planned(const bt_engine *e, const bt_request *r, uint32
 
 uint32_t bt_engine_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_t n)
 {
-    if (!e->states) {
+    if (!e->memory.states) {
         return n;
     }
     if (!keeps(e, r)) {
@@ -169,8 +146,8 @@ uint32_t bt_engine_state_shared_up_to(const bt_engine *e, bt_request *r, uint32_
 
 void bt_engine_state_keep(bt_engine *e, bt_request *r)
 {
-    if (keeps(e, r) && r->state_slot != BT_NOTHING && r->n_done > 0 &&
-        bt_kv_snapshot_keep(e->states, r->state_slot, r->cache_key, r->tokens, r->n_done)) {
+    if (keeps(e, r) && r->lease.slot != BT_NOTHING && r->n_done > 0 &&
+        bt_kv_snapshot_keep(e->memory.states, r->lease.slot, r->cache_key, r->tokens, r->n_done)) {
         r->snapshot_at = r->n_done;
     }
 }
@@ -186,44 +163,45 @@ void bt_engine_state_advanced(bt_engine *e, bt_request *r, uint32_t from)
 
 uint64_t bt_engine_state_layer_bytes(const bt_engine *e, uint32_t layer)
 {
-    return e->states ? bt_kv_state_layer_bytes(e->states, layer) : 0;
+    return e->memory.states ? bt_kv_state_layer_bytes(e->memory.states, layer) : 0;
 }
 
 uint64_t bt_engine_state_bytes(const bt_engine *e)
 {
-    return e->states ? bt_kv_state_bytes(e->states) : 0;
+    return e->memory.states ? bt_kv_state_bytes(e->memory.states) : 0;
 }
 
 bool bt_engine_snapshot_pin(bt_engine *e, uint64_t cache_key, const uint32_t *tokens, uint32_t n,
                             uint32_t *ret_snapshot)
 {
-    return e->states && bt_kv_snapshot_pin(e->states, cache_key, tokens, n, ret_snapshot);
+    return e->memory.states &&
+           bt_kv_snapshot_pin(e->memory.states, cache_key, tokens, n, ret_snapshot);
 }
 
 void bt_engine_snapshot_export(const bt_engine *e, uint32_t snapshot, uint32_t layer,
                                uint64_t offset, uint64_t size, void *ret_data)
 {
-    bt_kv_state_export(e->states, snapshot, layer, offset, size, ret_data);
+    bt_kv_state_export(e->memory.states, snapshot, layer, offset, size, ret_data);
 }
 
 void bt_engine_snapshot_unpin(bt_engine *e, uint32_t snapshot)
 {
-    bt_kv_snapshot_unpin(e->states, snapshot);
+    bt_kv_snapshot_unpin(e->memory.states, snapshot);
 }
 
 bool bt_engine_snapshot_open(bt_engine *e, uint32_t *ret_snapshot)
 {
-    return e->states && bt_kv_snapshot_reserve(e->states, ret_snapshot);
+    return e->memory.states && bt_kv_snapshot_reserve(e->memory.states, ret_snapshot);
 }
 
 void bt_engine_snapshot_write(bt_engine *e, uint32_t snapshot, uint32_t layer, uint64_t offset,
                               uint64_t size, const void *data)
 {
-    bt_kv_state_import(e->states, snapshot, layer, offset, size, data);
+    bt_kv_state_import(e->memory.states, snapshot, layer, offset, size, data);
 }
 
 void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_key,
                               const uint32_t *tokens, uint32_t n)
 {
-    bt_kv_snapshot_publish(e->states, snapshot, cache_key, tokens, n);
+    bt_kv_snapshot_publish(e->memory.states, snapshot, cache_key, tokens, n);
 }

@@ -12,12 +12,8 @@
 #include "engine/snapshots.h"
 
 bt_status bt_engine_states_create(bt_engine *e, bt_error *err);
-bool bt_engine_state_take_slot(bt_engine *e, uint32_t *ret_slot);
-void bt_engine_state_give_slot(bt_engine *e, uint32_t *slot); /* BT_NOTHING is fine; becomes that */
 /* How much of a known beginning of n tokens can be used. */
 uint32_t bt_engine_state_usable(const bt_engine *e, const bt_request *r, uint32_t n);
-/* The state becomes the one at the last known position up to n; gives that position. */
-uint32_t bt_engine_state_restore(bt_engine *e, bt_request *r, uint32_t n);
 /* Where r's next step has to end at the latest: at most n_prefill. */
 uint32_t bt_engine_state_next_cut(const bt_engine *e, const bt_request *r);
 /* The last positions below `end` at which r would leave snapshots were it prefilled here from where

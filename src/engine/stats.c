@@ -12,14 +12,14 @@ void bt_engine_stats_publish(bt_engine *e)
     for (const bt_request *r = e->waiting; r; r = r->next) {
         s->n_waiting++;
     }
-    s->kv_pages_used = bt_kv_pool_used(e->pool);
-    s->kv_pages_total = bt_kv_pool_total(e->pool);
-    s->kv_pages_cached = bt_kv_pool_idle(e->pool);
-    s->kv_token_bytes = bt_kv_token_bytes(e->pool);
-    if (e->states) {
-        s->n_snapshots = bt_kv_snapshot_count(e->states);
-        s->snapshot_bytes = bt_kv_snapshot_bytes(e->states);
-        s->state_bytes = bt_kv_state_bytes(e->states);
+    s->kv_pages_used = bt_kv_pool_used(e->memory.pages);
+    s->kv_pages_total = bt_kv_pool_total(e->memory.pages);
+    s->kv_pages_cached = bt_kv_pool_idle(e->memory.pages);
+    s->kv_token_bytes = bt_kv_token_bytes(e->memory.pages);
+    if (e->memory.states) {
+        s->n_snapshots = bt_kv_snapshot_count(e->memory.states);
+        s->snapshot_bytes = bt_kv_snapshot_bytes(e->memory.states);
+        s->state_bytes = bt_kv_state_bytes(e->memory.states);
     }
     s->prefill_tokens_per_second = 1000 * bt_engine_pace_prefill_rate(&e->pace);
     s->decode_tokens_per_second = 1000 * bt_engine_pace_decode_rate(&e->pace);
@@ -44,18 +44,18 @@ void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats)
 void bt_engine_stats_preempted(bt_engine *e, bt_request *r)
 {
     e->stats.n_preemptions++;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->ring.lock);
     r->stats.n_preemptions++;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->ring.lock);
 }
 
 void bt_engine_stats_begin(bt_engine *e, bt_request *r)
 {
     e->stats.n_requests++;
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->ring.lock);
     r->stats.n_cached = r->n_cached;
     r->stats.queue_ms = r->admitted_ms - r->submit_ms;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->ring.lock);
 }
 
 static void count(bt_engine *e, const bt_request *r, bt_finish finish)
@@ -76,7 +76,7 @@ static void count(bt_engine *e, const bt_request *r, bt_finish finish)
 void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
 {
     const double now = bt_clock_ms();
-    pthread_mutex_lock(&r->lock);
+    pthread_mutex_lock(&r->ring.lock);
     bt_request_stats *s = &r->stats;
     s->n_cached = r->n_cached;
     s->n_predicted = r->n_tokens - r->n_prompt;
@@ -94,7 +94,7 @@ void bt_engine_stats_finish(bt_engine *e, bt_request *r, bt_finish finish)
     const uint32_t given = r->n_cached + r->n_external;
     s->n_external = r->n_external;
     s->n_local = done > given ? done - given : 0;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&r->ring.lock);
     count(e, r, finish);
     bt_log(BT_LOG_DEBUG, "request_end", "request=%llu finish=%s prompt=%u cached=%u external=%u "
            "predicted=%u queue_ms=%.1f prompt_ms=%.1f predicted_ms=%.1f", (unsigned long long)r->id,

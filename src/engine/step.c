@@ -30,8 +30,8 @@ static bt_status run(bt_engine *e, bt_error *err)
         .n_rows = p->n_rows, .tokens = p->tokens, .positions = p->positions,
         .row_sequence = p->row_sequence, .n_sequences = p->n_parts, .sequences = p->sequences,
         .n_logit_rows = p->n_logit_rows, .logit_rows = p->logit_rows,
-        .kv = bt_kv_pool_layout(e->pool),
-        .state = e->states ? bt_kv_state_pool_layout(e->states) : NULL,
+        .kv = bt_kv_pool_layout(e->memory.pages),
+        .state = e->memory.states ? bt_kv_state_pool_layout(e->memory.states) : NULL,
         .on_mark = on_mark, .mark_context = e,
     };
     return bt_device_run(e->options.device, e->tape, &step, err);
@@ -72,7 +72,7 @@ static int put_token(bt_engine *e, bt_request *r, uint32_t token, const float *l
     int stop = -1;
     BT_ASSERT(r->n_tokens < r->n_tokens_max);
     r->tokens[r->n_tokens++] = token;
-    bt_event *event = bt_engine_ring_slot(r, &text, &top);
+    bt_event *event = bt_engine_ring_slot(&r->ring, &text, &top);
     event->kind = BT_EVENT_TOKEN;
     event->token = token;
     event->text = text;
@@ -86,7 +86,7 @@ static int put_token(bt_engine *e, bt_request *r, uint32_t token, const float *l
         event->top = top;
         event->n_top = r->n_logprobs;
     }
-    bt_engine_ring_put(r);
+    bt_engine_ring_put(&r->ring);
     return stop;
 }
 
@@ -126,7 +126,7 @@ static void sample(bt_engine *e, bt_request *r, const float *logits)
         bt_engine_sequence_end(e, r, BT_FINISH_ERROR, status, err.text);
         return;
     }
-    bt_engine_cache_enter(e, r);
+    bt_engine_cache_enter(r);
     if (!r->ignore_eog && is_eog(e, token)) {
         bt_engine_sequence_end(e, r, BT_FINISH_EOG, BT_OK, "");
         return;
@@ -147,7 +147,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
     }
     if (prefill && !answering) {
         e->stats.n_prompt_tokens += part->n_rows;
-        bt_engine_ring_put_progress(r, r->n_done);
+        bt_engine_ring_put_progress(&r->ring, r->n_done);
     } else if (prefill) {                /* the newest token was never evaluated */
         e->stats.n_recomputed_tokens += part->n_rows - (r->n_done == r->n_prefill);
     }
@@ -161,7 +161,7 @@ static void advance(bt_engine *e, const bt_step_part *part)
         sample(e, r, rows + part->logit_row * stride);
         return;
     }
-    bt_engine_cache_enter(e, r);
+    bt_engine_cache_enter(r);
     if (r->n_done == r->n_prefill) {
         bt_engine_sequence_end(e, r, BT_FINISH_LENGTH, BT_OK, "");
     }

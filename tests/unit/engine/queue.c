@@ -233,6 +233,58 @@ static void waiting_without_news_says_again(void **state)
     bt_engine_request_release(r);
 }
 
+/* ---- being called ---- */
+
+typedef struct { atomic_uint n_calls; atomic_bool released; } called;
+
+static void note_call(void *context)
+{
+    called *c = context;
+    assert_false(atomic_load(&c->released));
+    atomic_fetch_add(&c->n_calls, 1);
+}
+
+/* Once per event, END too; none is lost by a consumer that reads only when it is called. */
+static void every_event_is_called_out(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[8];
+    called c = { 0 };
+    bt_event event = { 0 };
+    uint32_t n_events = 0;
+    fake_prompt(80, 8, tokens);
+    bt_request_options o = fake_request(tokens, 8, 20);
+    o.on_event.fn = note_call;
+    o.on_event.context = &c;
+    bt_request *r = fake_submit(f->engine, &o);
+    while (event.kind != BT_EVENT_END) {
+        assert_int_equal(bt_engine_request_wait(r, FAKE_PATIENCE_MS, &event), BT_OK);
+        n_events++;
+    }
+    bt_engine_request_release(r);          /* waits for a call under way */
+    assert_int_equal(atomic_load(&c.n_calls), n_events);
+}
+
+static void nobody_is_called_after_release(void **state)
+{
+    fixture *f = *state;
+    uint32_t tokens[8];
+    static called c[200];
+    fake_prompt(81, 8, tokens);
+    bt_request_options o = fake_request(tokens, 8, 50);
+    o.on_event.fn = note_call;
+    for (int i = 0; i < 200; i++) {
+        o.on_event.context = &c[i];
+        bt_request *r = fake_submit(f->engine, &o);
+        if (i % 2) {
+            fake_wait_for(r, i % 4 == 1 ? BT_EVENT_BEGIN : BT_EVENT_TOKEN);
+        }
+        bt_engine_request_release(r);
+        atomic_store(&c[i].released, true);
+    }
+    (void)fake_stats_idle(f->engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +296,8 @@ int main(void)
         cmocka_unit_test(release_without_reading_frees_everything),
         cmocka_unit_test(the_end_of_the_engine_ends_all_requests),
         ON_FAKE(waiting_without_news_says_again),
+        ON_FAKE(every_event_is_called_out),
+        ON_FAKE(nobody_is_called_after_release),
     };
     return cmocka_run_group_tests_name("engine/queue", tests, NULL, NULL);
 }
