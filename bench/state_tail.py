@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -29,7 +30,7 @@ CHUNK = 512
 
 
 def state_bytes(baton, model):
-    told = net.subprocess.run([baton, "inspect", "--json", "-c", "2048", model],
+    told = subprocess.run([baton, "inspect", "--json", "-c", "2048", model],
                               capture_output=True, text=True, check=True)
     return json.loads(told.stdout)["memory"]["state_bytes"]
 

@@ -1,56 +1,30 @@
-"""Processes, requests and counters for the tests of this folder. Standard library only.
+"""Workers, cases and counters for the tests of this folder, on tests/processes.py.
 
 A test is a program: test.py BATON MODELS [options]; BATON is the program under test, MODELS a
 folder with tiny-llama-f32.gguf and so on (tests/golden). Exit code 77: something is missing.
 Modules of tools/ (fault_proxy) can be imported once this one is.
 """
 import argparse
-import atexit
-import contextlib
 import functools
-import http.client
 import json
 import os
 import random
 import re
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "..", "..", "tools"))
+sys.path += [os.path.join(HERE, "..", "..", "tools"), os.path.join(HERE, "..")]
 
-SKIP = 77
+from processes import (FOLDER, SKIP, Failed, HttpServer, Late, Process, check,       # noqa: E402
+                       check_time, children, end_all, free_port, resources, wait_for, wait_still)
+
 FAMILIES = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"]
 HYBRIDS = ["hf-qwen35", "hf-qwen35-r3-i2", "hf-qwen35moe", "hf-qwen3next"]
 REAL = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"]
-
-_children = []
-FOLDER = tempfile.mkdtemp(prefix="baton-net-")       # of this run; gone at its end
-
-
-@atexit.register
-def _clean_up():
-    for child in _children:
-        child.end(hard=True)
-    if not os.environ.get("BATON_NET_KEEP"):
-        for name in os.listdir(FOLDER):
-            os.unlink(os.path.join(FOLDER, name))
-        os.rmdir(FOLDER)
-
-
-class Failed(Exception):
-    pass
-
-
-class Late(Failed):
-    """Nothing is wrong but a time, which may be another program's fault: looked at again."""
-
 
 class CasesFailed(Failed):
     """Each of them has been shown."""
@@ -58,133 +32,6 @@ class CasesFailed(Failed):
 
 class Skipped(Exception):
     """A case that cannot be run here; says why."""
-
-
-def check(condition, text):
-    if not condition:
-        raise Failed(text)
-
-
-def check_time(condition, text):
-    if not condition:
-        raise Late(text)
-
-
-def wait_for(what, predicate, seconds=20.0):
-    """Until predicate() is true; its value. Failed if it takes too long."""
-    end = time.monotonic() + seconds
-    while True:
-        value = predicate()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise Failed(f"waited {seconds:.0f} s for: {what}")
-        time.sleep(0.01)
-
-
-def wait_still(what, value, seconds=20.0, still=0.3):
-    """value() once it has been the same for so long: threads, descriptors end after the answer."""
-    last, since = value(), time.monotonic()
-
-    def same():
-        nonlocal last, since
-        now = value()
-        if now != last:
-            last, since = now, time.monotonic()
-        return time.monotonic() - since > still
-    wait_for(f"{what} to stay as they are", same, seconds)
-    return last
-
-
-def resources(*processes):
-    """Descriptors and threads of each, once they stay as they are. Nothing is asked meanwhile: a
-    question is a thread and a descriptor itself."""
-    return wait_still("descriptors and threads", lambda: [
-        p.count(c) for p in processes for c in ("fd", "task")])
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Process:
-    """One baton process; its output goes to a file that is shown when the test fails."""
-
-    says_ready = r"listening on (\S+?:\d+)"
-
-    def __init__(self, baton, verb, options, within=None, cpu=None):
-        """within: a side of a rig (rig.py) to run in; cpu: the only core that it may use."""
-        self.log = os.path.join(FOLDER, f"{verb}-{len(_children)}.log")
-        self.out = open(self.log, "ab")
-        self.within = within
-        self.command = [baton, verb, *map(str, options)]
-        before = within.prefix() if within else []
-        if cpu is not None:
-            before = ["taskset", "-c", str(cpu), *before]
-        self.child = subprocess.Popen(before + self.command, stdin=subprocess.DEVNULL,
-                                      stdout=self.out, stderr=subprocess.STDOUT)
-        _children.append(self)
-        self.address = wait_for(f"{verb} to listen", self._address, 60)
-
-    def _address(self):
-        match = re.search(self.says_ready, self.text())
-        if not match and self.child.poll() is not None:
-            raise Failed(f"{' '.join(self.command)} ended with {self.child.returncode}:\n"
-                         f"{self.text()}")
-        return match and match.group(1)
-
-    def text(self):
-        with open(self.log, errors="replace") as f:
-            return f.read()
-
-    @property
-    def port(self):
-        return int(self.address.rsplit(":", 1)[1])
-
-    def alive(self):
-        return self.child.poll() is None
-
-    def signal(self, number):
-        self.child.send_signal(number)
-
-    def kill(self):
-        self.child.kill()
-        self.child.wait()
-
-    def end(self, hard=False, seconds=30):
-        """Exit code of an orderly end."""
-        if self.alive():
-            try:
-                self.child.send_signal(signal.SIGCONT)
-                self.child.terminate()
-                self.child.wait(2 if hard else seconds)
-            except subprocess.TimeoutExpired:
-                self.child.kill()
-                self.child.wait()
-        self.out.close()
-        if not hard:
-            check("Sanitizer" not in self.text(), f"{self.command[1]}: a sanitizer complains:\n"
-                  + self.text()[-6000:])
-        return self.child.returncode
-
-    def count(self, what):
-        """Open descriptors ('fd') or threads ('task'); None where the system does not tell."""
-        try:
-            return len(os.listdir(f"/proc/{self.child.pid}/{what}"))
-        except OSError:
-            return None
-
-    def rss_kib(self):
-        with open(f"/proc/{self.child.pid}/status") as f:
-            return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
-
-
-def end_all(*processes):
-    """Fails unless each of them ends in order, though all are ended."""
-    codes = [(p.command[1], p.end()) for p in processes]
-    check(all(code == 0 for _, code in codes), f"exit codes: {codes}")
 
 
 class Worker(Process):
@@ -208,48 +55,17 @@ class Worker(Process):
                         s["running"] == 0 and s["waiting"] == 0 and s)(self.status()), seconds)
 
 
-class Server(Process):
-    says_ready = r"ready on http://(\S+?:\d+)"
-
+class Server(HttpServer):
     def __init__(self, baton, model, *options, workers=(), within=None, cpu=None):
         more = ["--prefill-device", ";".join(workers)] if workers else []
         super().__init__(baton, "serve", ["-m", model, "--host", "127.0.0.1", "--port", 0,
                                           *options, *more], within, cpu)
-
-    def connect(self, timeout=300):
-        """An open http.client connection, made on the server's side."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        with self.within.inside() if self.within else contextlib.nullcontext():
-            connection.connect()
-        return connection
-
-    def request(self, method, path, body=None, timeout=300):
-        connection = self.connect(timeout)
-        data = json.dumps(body) if body is not None else None
-        try:
-            connection.request(method, path, data, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
-
-    def get(self, path):
-        status, data = self.request("GET", path)
-        check(status == 200, f"GET {path}: {status} {data[:200]}")
-        return json.loads(data)
 
     def prefill(self):
         return self.get("/v1/prefill")
 
     def worker(self, index=0):
         return self.prefill()["workers"][index]
-
-    def metric(self, name):
-        """Sum over the labels of one metric."""
-        _, data = self.request("GET", "/metrics")
-        found = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", data.decode(), re.M)
-        check(found, f"no metric {name}")
-        return sum(map(float, found))
 
     def wait_ready(self, n=1, seconds=20):
         return wait_for(f"{n} workers to be ready", lambda: self.prefill()["n_ready"] >= n, seconds)
@@ -394,14 +210,14 @@ def again_if_late(case, tries=3):
     @functools.wraps(case)
     def tried(*given):
         for k in range(1, tries + 1):
-            n = len(_children)
+            n = len(children)
             try:
                 told = case(*given)
             except Late as problem:
                 print(f"{case.__name__}: attempt {k} of {tries} is late: {problem}", flush=True)
                 if k == tries:
                     raise
-                for child in _children[n:]:
+                for child in children[n:]:
                     check(child.end() in (0, -signal.SIGKILL),
                           f"{child.command[1]}: exit {child.child.returncode} in a late attempt")
             else:
@@ -411,7 +227,7 @@ def again_if_late(case, tries=3):
     return tried
 
 
-def show_logs(children=_children):
+def show_logs(children=children):
     """The end of each of the last six."""
     for child in children[-6:]:
         lines = child.text().splitlines()[-12:]
@@ -424,13 +240,13 @@ def run_cases(o, cases, *given):
     chosen = [c for c in cases if o.only in (None, c.__name__)] * o.times
     failed = []
     for case in chosen:
-        begin, n, troubled = time.monotonic(), len(_children), []
+        begin, n, troubled = time.monotonic(), len(children), []
         try:
             told = case(*given) or "ok"
         except Skipped as why:
             told = f"skipped: {why}"
         except Exception as problem:
-            told, troubled = f"FAILED: {problem}", _children[n:]
+            told, troubled = f"FAILED: {problem}", children[n:]
             failed.append(case.__name__)
             if not isinstance(problem, Failed):
                 traceback.print_exc()
@@ -450,6 +266,6 @@ def run(main):
         print(f"{main() or 'ok'} ({time.monotonic() - begin:.1f} s)", flush=True)
     except Failed as problem:
         print(f"FAILED: {problem}", flush=True)
-        show_logs([] if isinstance(problem, CasesFailed) else _children)
+        show_logs([] if isinstance(problem, CasesFailed) else children)
         sys.exit(1)
     sys.exit(0)
