@@ -1,11 +1,11 @@
 /* handoff/client_private.h - what the files of the server's side share; each calls those above it.
  *
- * client_stats.c     looking in: status, decisions; what the router is told, what prompts teach
- * client_prompt.c    a prompt on a worker: sending it, carrying out what transfer/client.h decides
- * client_session.c   a connection: frames in, what is due, until it ends
- * client_workers.c   the list of workers, which may change; a thread for each: connect, back off
- * client_placement.c the engine's callbacks: where a prompt goes
- * client.c           open, stop, close
+ * client_stats.c   looking in: status, decisions; what the router is told, what prompts teach
+ * client_prompt.c  a prompt on a worker: carrying out what transfer/client.h decides
+ * client_send.c    PREFILL and TOKENS once there is a slot, and CREDIT
+ * client_session.c a connection: frames in, what is due, until it ends
+ * client_workers.c the list of workers, which may change; a thread for each: connect, back off
+ * client.c         the engine's offers: where a prompt goes; open, stop, close
  *
  * Threads and locking: each worker has a thread, its session. It alone changes the state of its
  * transfers, takes them off its list and frees them, so it reads them without a lock; it changes
@@ -28,8 +28,7 @@
 #include "handoff/client.h"
 #include "route/cache_hint.h"
 #include "route/router.h"
-#include "transfer/client.h"
-#include "transfer/receipt.h"
+#include "transfer/incoming.h"
 #include "wire/codec.h"
 
 enum { BT_HANDOFF_MEASURE_MIN = 16 };  /* tokens; fewer measure the reading of weights */
@@ -214,17 +213,21 @@ void bt_handoff_prompt_abandon(bt_prefill *p, bt_client_prompt *prompt, bt_statu
 
 /* The rest: session's thread, lock free. */
 bt_client_transfer *bt_handoff_transfer_find(bt_client_worker *w, uint32_t stream);
-/* Sends one that waits, or ends it here. BT_E_FULL: not now. */
-bt_status bt_handoff_transfer_send(bt_client_worker *w, bt_client_transfer *t);
 /* Carries out what the machine said. `why`: of what failed; `commit`: of COMMIT; else NULL. */
 void bt_handoff_transfer_do(bt_client_worker *w, bt_client_transfer *t, uint32_t todo,
                             const bt_error *why, const bt_wire_commit *commit);
-/* A part of rows or states has been stored: counts it, and returns credit when enough is owed. */
-void bt_handoff_transfer_stored(bt_client_worker *w, bt_client_transfer *t, uint32_t frame_size,
-                                uint64_t n_bytes);
-void bt_handoff_transfer_give_credit(bt_client_worker *w, bt_client_transfer *t);
 /* Frees those that are done. */
 void bt_handoff_transfers_reap(bt_client_worker *w);
+void bt_handoff_transfer_send_cancel(const bt_client_worker *w, uint32_t stream, bt_status why);
+
+/* ---- client_send.c; session's thread, lock free ---- */
+
+/* Sends what waits, as far as there are slots. */
+void bt_handoff_send_waiting(bt_client_worker *w);
+/* A part of rows or states has been stored: counts it, and returns credit when enough is owed. */
+void bt_handoff_send_stored(bt_client_worker *w, bt_client_transfer *t, uint32_t frame_size,
+                            uint64_t n_bytes);
+void bt_handoff_send_credit(bt_client_worker *w, bt_client_transfer *t);
 
 /* ---- client_session.c ---- */
 
@@ -242,9 +245,5 @@ const bt_client_worker *bt_handoff_workers_typical(const bt_prefill *p);
 const bt_client_worker *bt_handoff_workers_largest(const bt_prefill *p);
 /* Lock free, once `stopping` is set: ends every connection and joins every thread. */
 void bt_handoff_workers_stop(bt_prefill *p);
-
-/* ---- client_placement.c ---- */
-
-bt_external bt_handoff_external(bt_prefill *p);     /* the callbacks for the engine */
 
 #endif

@@ -8,11 +8,7 @@
 #include "base/say.h"
 #include "handoff/client_private.h"
 
-enum {
-    PENDING_MAX = 16,                  /* prompts of a worker that wait for checkpoints */
-    EXPRESS_PART = 4,                  /* a prompt so much shorter than all others needs no slot */
-    PLACES_PART = 4                    /* of a slot: prompts there, cancelling ones among them */
-};
+enum { PENDING_MAX = 16 };             /* prompts of a worker that wait for checkpoints */
 
 /* ---- state ---- */
 
@@ -54,63 +50,6 @@ void bt_handoff_session_set_state(bt_client_worker *w, bt_prefill_state state, c
     } else if (say) {
         bt_log(BT_LOG_WARN, "worker_state", "worker=%s state=%s reason=%s", w->address,
                bt_handoff_client_state_name(state), reason);
-    }
-}
-
-/* ---- slots ---- */
-
-/* Which of those that wait goes first: as in the engine, the one with the fewest tokens left, less
- * what could have been computed while it waited. So a short prompt overtakes a long one, and a long
- * one waits at most for as much work as it is itself. */
-static double urgency(const bt_client_worker *w, const bt_client_transfer *t, double now_ms)
-{
-    const double rate = bt_cost_fit_rate(&w->compute, 512);
-    return (now_ms - t->prompt->start_ms) * (rate > 0 ? rate : 1) -
-           bt_handoff_stats_left(t->prompt);
-}
-
-static bt_client_transfer *next_to_send(const bt_client_worker *w)
-{
-    const double now = bt_clock_ms();
-    bt_client_transfer *best = NULL;
-    for (bt_client_transfer *t = w->transfers; t; t = t->next) {
-        if (t->machine.state == BT_TRANSFER_CLIENT_WAITING &&
-            (!best || urgency(w, t, now) > urgency(w, best, now))) {
-            best = t;
-        }
-    }
-    return best;
-}
-
-/* Whether there is a slot for it. The worker offers as many places more for prompts that are much
- * shorter than all it has, so that those never wait for a long one to end; who gave a number of
- * prompts gets that number. Cancelling ones take a place there, too, but not at the cost of the
- * next one: on a slow link the worker's last word of them comes late. */
-static bool may_send(const bt_client_worker *w, const bt_client_transfer *next)
-{
-    const uint64_t n_slots = w->status.n_slots;
-    uint64_t n_sent = 0, n_there = 0;
-    uint32_t shortest = UINT32_MAX;
-    for (const bt_client_transfer *t = w->transfers; t; t = t->next) {
-        const uint32_t left = bt_handoff_stats_left(t->prompt);
-        const bool sent = t->machine.state == BT_TRANSFER_CLIENT_SENT;
-        n_sent += sent;
-        n_there += sent || t->machine.state == BT_TRANSFER_CLIENT_CANCELLING;
-        shortest = sent && left < shortest ? left : shortest;
-    }
-    const bool express = w->owner->options.n_prefill == 0 &&
-                         bt_handoff_stats_left(next->prompt) <= shortest / EXPRESS_PART;
-    return n_sent < (express ? 2 * n_slots : n_slots) && n_there < PLACES_PART * n_slots &&
-           n_there < w->n_streams;
-}
-
-static void send_waiting(bt_client_worker *w)
-{
-    bt_client_transfer *t;
-    while (w->status.phase == BT_PREFILL_READY && (t = next_to_send(w)) && may_send(w, t)) {
-        if (bt_handoff_transfer_send(w, t) == BT_E_FULL) {
-            return;
-        }
     }
 }
 
@@ -180,7 +119,7 @@ static void store_rows(bt_client_worker *w, bt_client_transfer *t, const bt_wire
                      m->position, m->n, m->k.size + m->v.size);
     if (is_stored(w, t, s, "rows", m->layer)) {
         bt_transfer_receipt_enter(&t->receipt, m, frame);
-        bt_handoff_transfer_stored(w, t, frame->size, (uint64_t)m->k.size + m->v.size);
+        bt_handoff_send_stored(w, t, frame->size, (uint64_t)m->k.size + m->v.size);
     }
 }
 
@@ -194,7 +133,7 @@ static void store_state(bt_client_worker *w, bt_client_transfer *t, const bt_wir
     t->prompt->report.import_ms += bt_clock_ms() - begin_ms;
     if (is_stored(w, t, s, "the state", m->layer)) {
         bt_transfer_receipt_enter_state(&t->receipt, m, frame);
-        bt_handoff_transfer_stored(w, t, frame->size, m->data.size);
+        bt_handoff_send_stored(w, t, frame->size, m->data.size);
     }
 }
 
@@ -213,101 +152,10 @@ static void store_checkpoint(bt_client_worker *w, bt_client_transfer *t, const b
     }
     put(w, t, BT_TRANSFER_CLIENT_ON_STORED, NULL);
     bt_transfer_receipt_enter_state(&t->receipt, m, frame);
-    bt_handoff_transfer_give_credit(w, t);
+    bt_handoff_send_credit(w, t);
 }
 
 /* ---- frames of a stream ---- */
-
-typedef union {
-    bt_wire_rows rows;
-    bt_wire_state state;
-    bt_wire_chunk chunk;
-    bt_wire_commit commit;
-    bt_wire_error error;
-} message;
-
-/* The position whose state comes now. */
-static uint32_t state_position(const bt_client_transfer *t)
-{
-    return t->machine.state == BT_TRANSFER_CLIENT_PENDING
-            ? t->prompt->checkpoints[t->machine.checkpoint] : t->prompt->end;
-}
-
-/* Of a checkpoint: all of it has come, or nothing, as the worker had not kept it. */
-static bt_status check_checkpoint(const bt_client_transfer *t, const bt_wire_chunk *m,
-                                  bt_error *err)
-{
-    const bool whole = bt_transfer_receipt_states_whole(&t->receipt);
-    if (m->position_end != state_position(t) ||
-        (!whole && !bt_transfer_receipt_states_none(&t->receipt))) {
-        return bt_fail(err, BT_E_PROTOCOL, "a chunk closes the state at %u, but that at %u is %s",
-                       m->position_end, state_position(t), whole ? "whole" : "not whole");
-    }
-    return bt_wire_tally_check_chunk(t->receipt.tally, m, err);
-}
-
-/* Whether it is what the receipt expects; *err says why not. */
-static bool holds(const bt_client_transfer *t, const bt_frame *frame, message *m, bt_error *err)
-{
-    bt_transfer_receipt *receipt = (bt_transfer_receipt *)(uintptr_t)&t->receipt;
-    bt_status s;
-    switch (frame->type) {
-    case BT_WIRE_ROWS:
-        s = bt_wire_rows_decode(frame->body, frame->size, &m->rows, err);
-        s = s == BT_OK ? bt_transfer_receipt_check(receipt, &m->rows, err) : s;
-        break;
-    case BT_WIRE_STATE:
-        s = bt_wire_state_decode(frame->body, frame->size, &m->state, err);
-        s = s == BT_OK ? bt_transfer_receipt_check_state(receipt, &m->state, state_position(t), err)
-                       : s;
-        break;
-    case BT_WIRE_CHUNK:
-        s = bt_wire_chunk_decode(frame->body, frame->size, &m->chunk, err);
-        s = s != BT_OK                                           ? s
-            : t->machine.state == BT_TRANSFER_CLIENT_PENDING ? check_checkpoint(t, &m->chunk, err)
-                                             : bt_transfer_receipt_chunk(receipt, &m->chunk, err);
-        break;
-    case BT_WIRE_COMMIT:
-        s = bt_wire_commit_decode(frame->body, frame->size, &m->commit, err);
-        s = s == BT_OK ? bt_transfer_receipt_commit(receipt, &m->commit, err) : s;
-        break;
-    default:
-        s = BT_OK;
-        break;
-    }
-    if (s == BT_OK && (frame->type == BT_WIRE_ROWS || frame->type == BT_WIRE_STATE) &&
-        frame->size > t->machine.credit_left) {
-        s = bt_fail(err, BT_E_PROTOCOL, "%u bytes of rows or states with credit for %llu",
-                    frame->size, (unsigned long long)t->machine.credit_left);
-    }
-    return s == BT_OK;
-}
-
-static bt_transfer_frame kind_of(uint16_t type)
-{
-    switch (type) {
-    case BT_WIRE_ROWS:      return BT_TRANSFER_FRAME_ROWS;
-    case BT_WIRE_STATE:     return BT_TRANSFER_FRAME_STATE;
-    case BT_WIRE_CHUNK:     return BT_TRANSFER_FRAME_CHUNK;
-    case BT_WIRE_COMMIT:    return BT_TRANSFER_FRAME_COMMIT;
-    case BT_WIRE_ERROR:     return BT_TRANSFER_FRAME_ERROR;
-    case BT_WIRE_CANCELLED: return BT_TRANSFER_FRAME_CANCELLED;
-    default:                return BT_TRANSFER_FRAME_OTHER;
-    }
-}
-
-/* What an ERROR says, as a failure. A status that would mean "nothing has happened" to who waits
- * is none that a worker can end with. */
-static bt_status say_error(const bt_frame *frame, const char *what, bt_error *why)
-{
-    bt_wire_error m;
-    char sentence[200];
-    BT_TRY(bt_wire_error_decode(frame->body, frame->size, &m, why));
-    (void)bt_wire_text_copy(m.sentence, sentence, sizeof sentence);
-    const bt_status status = bt_status_from_wire(m.status);
-    return bt_fail(why, status == BT_OK || status == BT_E_AGAIN ? BT_E_PROTOCOL : status, "%s%s",
-                   what, sentence);
-}
 
 /* Rows below the position of a CHUNK count. */
 static void advance(bt_client_worker *w, bt_client_transfer *t, const bt_wire_chunk *m)
@@ -343,25 +191,43 @@ static void limit_pending(bt_client_worker *w)
     }
 }
 
+/* Says of a frame that does not hold, or ends the stream, what there is to say. */
+static void explain(const bt_client_transfer *t, const bt_frame *frame, bt_error *err)
+{
+    const bt_transfer_frame kind = bt_transfer_incoming_kind(frame);
+    if (kind == BT_TRANSFER_FRAME_ERROR) {
+        (void)bt_transfer_incoming_error(frame, "", err);
+    } else if (kind >= BT_TRANSFER_FRAME_CANCELLED) {
+        (void)bt_fail(err, BT_E_PROTOCOL, "unexpected %s%s", bt_wire_type_name(frame->type),
+                      t->machine.state == BT_TRANSFER_CLIENT_PENDING ? " behind COMMIT"
+                                                                     : " on a stream");
+    }
+}
+
+/* The position whose state comes now. */
+static uint32_t state_position(const bt_client_transfer *t)
+{
+    return t->machine.state == BT_TRANSFER_CLIENT_PENDING
+            ? t->prompt->checkpoints[t->machine.checkpoint] : t->prompt->end;
+}
+
 static bt_status take_stream_frame(bt_client_worker *w, bt_client_transfer *t,
                                    const bt_frame *frame, bt_error *err)
 {
     const bt_transfer_client_state was = t->machine.state;
-    const bool open = was == BT_TRANSFER_CLIENT_SENT || was == BT_TRANSFER_CLIENT_PENDING;
-    message m = { 0 };
+    bt_transfer_message m = { 0 };
+    bool holds = false;
     *err = (bt_error){ .status = BT_OK };
-    const bool good = open && holds(t, frame, &m, err);
-    if (open && frame->type == BT_WIRE_ERROR) {
-        (void)say_error(frame, "", err);
-    } else if (good && kind_of(frame->type) >= BT_TRANSFER_FRAME_CANCELLED) {
-        (void)bt_fail(err, BT_E_PROTOCOL, "unexpected %s%s", bt_wire_type_name(frame->type),
-                      was == BT_TRANSFER_CLIENT_PENDING ? " behind COMMIT" : " on a stream");
+    if (was == BT_TRANSFER_CLIENT_SENT || was == BT_TRANSFER_CLIENT_PENDING) {
+        holds = bt_transfer_incoming_read(&t->machine, &t->receipt, state_position(t), frame, &m,
+                                          err) == BT_OK;
+        explain(t, frame, err);
     }
-    const uint32_t todo = bt_transfer_client_frame(&t->machine, kind_of(frame->type), good,
-                                                   frame->size, bt_clock_ns());
+    const uint32_t todo = bt_transfer_client_frame(
+            &t->machine, bt_transfer_incoming_kind(frame), holds, frame->size, bt_clock_ns());
     if (was == BT_TRANSFER_CLIENT_PENDING && err->status != BT_OK) {
-        bt_log(BT_LOG_WARN, "checkpoint_dropped", "worker=%s status=%s reason=%s",
-               w->address, bt_status_name(err->status), err->text);
+        bt_log(BT_LOG_WARN, "checkpoint_dropped", "worker=%s status=%s reason=%s", w->address,
+               bt_status_name(err->status), err->text);
     }
     if (todo & BT_TRANSFER_CLIENT_DO_STORE) {
         if (frame->type == BT_WIRE_ROWS) {
@@ -408,8 +274,8 @@ static bt_status take_frame(bt_client_worker *w, const bt_frame *frame, bool *re
 {
     if (frame->stream == 0) {
         return frame->type == BT_WIRE_DRAIN   ? take_drain(w, frame)
-               : frame->type == BT_WIRE_ERROR ? say_error(frame, "the worker gave up the "
-                                                          "connection: ", err)
+               : frame->type == BT_WIRE_ERROR ? bt_transfer_incoming_error(
+                                                frame, "the worker gave up the connection: ", err)
                                               : bt_fail(err, BT_E_PROTOCOL, "unexpected %s from "
                                                         "the worker",
                                                         bt_wire_type_name(frame->type));
@@ -475,7 +341,7 @@ static void tick(bt_client_worker *w, bt_client_transfer *t)
 static void settle(bt_client_worker *w)
 {
     limit_pending(w);
-    send_waiting(w);
+    bt_handoff_send_waiting(w);
     bt_handoff_transfers_reap(w);
 }
 
@@ -489,7 +355,7 @@ static void see_to(bt_client_worker *w, bt_client_transfer *t, const bt_error *d
         put(w, t, BT_TRANSFER_CLIENT_ON_DRAINING, drains);
     }
     tick(w, t);
-    bt_handoff_transfer_give_credit(w, t);
+    bt_handoff_send_credit(w, t);
 }
 
 /* Somebody has woken the link, or something is due. */
