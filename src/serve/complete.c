@@ -9,10 +9,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "serve/api.h"
 #include "serve/http.h"
 
-enum { HOLD_MS = 2000, WAIT_MS = 1000, BLOCK_BYTES = 16384 };
+enum { HOLD_MS = 2000, BLOCK_BYTES = 16384 };
 
 typedef struct {
     const bt_api  *api;
@@ -25,7 +26,7 @@ typedef struct {
     /* streams */
     bt_buf         out;                /* events not sent yet, from `sent` on */
     size_t         sent;
-    double         wrote_ms;           /* when something last went into `out` */
+    uint64_t       wrote_ns;           /* when something last went into `out` */
     bool           done, broken;
     uint8_t        begun[(BT_PARALLEL_MAX * BT_PROMPTS_MAX + 7) / 8];
 } completion;
@@ -91,7 +92,7 @@ static completion *open_completion(bt_exchange *x, const bt_api *api, bt_problem
         const bt_run_options options = {
             .serving = x->serving, .body = &c->body, .prompts = &c->prompts,
             .metrics = &x->server->metrics, .queue_wait_s = x->server->o.queue_wait_s,
-            .stopping = &x->server->cancelling,
+            .stopping = &x->server->cancelling, .stop_fd = bt_waker_fd(&x->server->stop),
             .fd = x->connection->fd, .keep = !c->body.stream, .tenant = x->key_number,
         };
         c->run = bt_serve_run_open(&options, problem);
@@ -129,7 +130,8 @@ static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
     while (!bt_serve_run_ended(c->run)) {
         bt_choice *choice;
         bt_event event;
-        const bt_status status = bt_serve_run_next(c->run, WAIT_MS, &choice, &event);
+        const bt_status status = bt_serve_run_next(c->run, BT_NEVER_NS, &choice,
+                                                   &event);
         if (status == BT_E_CANCELLED) {
             x->code = 499;                   /* nobody is there to be told; for log and metrics */
             return MHD_NO;
@@ -189,17 +191,17 @@ static bool put(completion *c, const bt_choice *choice, const bt_event *event, b
         c->api->progress(&c->head, choice, event, &c->out);
     }
     if (c->out.size > before) {
-        c->wrote_ms = bt_clock_ms();
+        c->wrote_ns = bt_clock_ns();
     }
     return true;
 }
 
-/* Waits up to wait_ms for one event and writes it. false: over, with a problem. */
-static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
+/* Waits until the deadline for one event and writes it. false: over, with a problem. */
+static bool advance(completion *c, uint64_t deadline_ns, bt_problem *problem)
 {
     bt_choice *choice;
     bt_event event;
-    const bt_status status = bt_serve_run_next(c->run, wait_ms, &choice, &event);
+    const bt_status status = bt_serve_run_next(c->run, deadline_ns, &choice, &event);
     if (status == BT_OK) {
         return put(c, choice, &event, problem);
     }
@@ -219,22 +221,22 @@ static bool advance(completion *c, uint32_t wait_ms, bt_problem *problem)
 static void put_ping(completion *c)
 {
     bt_buf_puts(&c->out, ":\n\n");
-    c->wrote_ms = bt_clock_ms();
+    c->wrote_ns = bt_clock_ns();
 }
 
 /* Fills `out` with at least one event or a ping. */
 static void fill(completion *c)
 {
-    const double interval_ms = c->body.ping_interval_s > 0 ? c->body.ping_interval_s * 1e3 : 0;
+    const uint64_t interval_ns = c->body.ping_interval_s > 0
+            ? (uint64_t)c->body.ping_interval_s * 1000 * BT_NS_PER_MS : BT_NEVER_NS;
     bt_buf_clear(&c->out);
     c->sent = 0;
     while (c->out.size == 0 && !c->done && !c->broken) {
-        const double left = interval_ms > 0 ? c->wrote_ms + interval_ms - bt_clock_ms() : WAIT_MS;
+        const uint64_t due = interval_ns == BT_NEVER_NS ? BT_NEVER_NS : c->wrote_ns + interval_ns;
         bt_problem problem = { 0 };
-        if (left <= 0) {
+        if (bt_clock_ns() >= due) {
             put_ping(c);
-        } else if (!advance(c, left < WAIT_MS ? (uint32_t)left + 1 : WAIT_MS, &problem) &&
-                   !c->broken) {
+        } else if (!advance(c, due, &problem) && !c->broken) {
             c->api->problem(&problem, &c->out);
             c->done = true;
         }
@@ -267,16 +269,15 @@ static ssize_t read_stream(void *context, uint64_t position, char *to, size_t ca
 /* Until the first event that counts: false when the answer is an HTTP error after all. */
 static bool hold_headers(completion *c, bt_problem *problem)
 {
-    const double until = bt_clock_ms() + HOLD_MS;
+    const uint64_t until = bt_clock_ns() + HOLD_MS * (uint64_t)BT_NS_PER_MS;
     while (c->out.size == 0 && !c->done) {
-        const double left = until - bt_clock_ms();
-        if (left <= 0) {
+        if (bt_clock_ns() >= until) {
             /* Queued or in a long prefill: the headers and a sign of life go out now. */
             put_begin(c, 0);
             put_ping(c);
             return true;
         }
-        if (!advance(c, (uint32_t)left + 1, problem)) {
+        if (!advance(c, until, problem)) {
             return false;
         }
     }
@@ -286,7 +287,7 @@ static bool hold_headers(completion *c, bt_problem *problem)
 static enum MHD_Result answer_stream(bt_exchange *x, completion *c)
 {
     bt_problem problem = { 0 };
-    c->wrote_ms = bt_clock_ms();
+    c->wrote_ns = bt_clock_ns();
     if (!hold_headers(c, &problem)) {
         const bool broken = c->broken;
         close_completion(c);

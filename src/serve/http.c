@@ -89,6 +89,14 @@ static enum MHD_Result receive(bt_exchange *x, const char *bytes, size_t size, s
     return MHD_YES;
 }
 
+static void count_work(bt_server *s, int change)
+{
+    pthread_mutex_lock(&s->work_lock);
+    s->n_in_work += (uint32_t)change;
+    pthread_cond_broadcast(&s->work_change);
+    pthread_mutex_unlock(&s->work_lock);
+}
+
 static enum MHD_Result answer(bt_exchange *x)
 {
     const bt_route *route = bt_serve_routes_find(x->path, &x->rest);
@@ -102,7 +110,7 @@ static enum MHD_Result answer(bt_exchange *x)
         return bt_serve_exchange_answer(x, 204, NULL, &empty);
     }
     x->working = true;
-    atomic_fetch_add(&x->server->n_in_work, 1);
+    count_work(x->server, 1);
     bt_serve_connections_enter(&x->server->connections, x->connection, BT_CONNECTION_WORKING, 0);
     return route->run(x);
 }
@@ -135,7 +143,7 @@ void bt_serve_http_completed(void *cls, struct MHD_Connection *connection, void 
     bt_log(BT_LOG_DEBUG, "http_request", "method=%s path=%.100s code=%d ms=%.1f answer=%s",
            x->method, x->path, x->code, bt_clock_ms() - x->begun_ms, whole ? "whole" : "cut");
     if (x->working) {
-        atomic_fetch_sub(&s->n_in_work, 1);
+        count_work(s, -1);
     }
     if (whole && x->unread) {
         bt_serve_connections_linger(&s->connections, x->connection);

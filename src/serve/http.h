@@ -10,6 +10,7 @@
 #include <microhttpd.h>
 #include <stdatomic.h>
 
+#include "base/waker.h"
 #include "serve/access.h"
 #include "serve/body.h"
 #include "serve/connections.h"
@@ -30,7 +31,10 @@ struct bt_server {
     atomic_bool       ready;                /* releases `serving` */
     atomic_bool       closing;              /* new requests are refused */
     atomic_bool       cancelling;           /* requests in work are given up */
-    atomic_uint       n_in_work;            /* exchanges that a route works on */
+    bt_waker          stop;                 /* woken with `cancelling`, never cleared */
+    pthread_mutex_t   work_lock;            /* guards n_in_work */
+    pthread_cond_t    work_change;          /* n_in_work, or cancelling */
+    uint32_t          n_in_work;            /* exchanges that a route works on */
     atomic_size_t     bodies_bytes;         /* held by all requests being received */
     bt_serve_metrics  metrics;
     bt_connections    connections;

@@ -1,28 +1,39 @@
 #include "serve/run.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/sync.h"
+#include "base/waker.h"
 #include "serve/connections.h"
 
-/* How often a waiting thread looks at the client's socket and at the stop flag. */
-enum { LOOK_MS = 100, ROUND_MS = 2 };
+/* Between two looks at the client's socket while events come so fast that nothing waits. */
+#define LOOK_NS (10 * (uint64_t)BT_NS_PER_MS)
+
+#ifdef POLLRDHUP
+enum { GONE_EVENTS = POLLRDHUP };          /* sees the end even after bytes that nobody has read */
+#else
+enum { GONE_EVENTS = POLLIN };
+#endif
 
 struct bt_run {
     bt_run_options o;
     uint32_t       n, n_ended, turn;
-    double         looked_ms;
-    bool           client_gone;
+    uint64_t       looked_ns;
+    bool           client_gone, unwatched;  /* its next request is there, so its socket is quiet */
+    bt_waker       waker;                   /* an engine event was put */
     bt_choice     *choices;
 };
 
 /* ---- submitting ---- */
 
-static bt_request_options options_for(const bt_run *r, const bt_choice *c)
+static void wake(void *run)
+{
+    bt_waker_wake(&((const bt_run *)run)->waker);
+}
+
+static bt_request_options options_for(bt_run *r, const bt_choice *c)
 {
     const bt_body *b = r->o.body;
     const bt_tokens *tokens = &r->o.prompts->tokens[c->prompt];
@@ -48,6 +59,8 @@ static bt_request_options options_for(const bt_run *r, const bt_choice *c)
     o.want_logprobs = b->want_logprobs;
     o.n_logprobs = b->n_logprobs;
     o.tag = bt_handoff_request_tag(c->handoff);
+    o.on_event.fn = wake;
+    o.on_event.context = r;
     return o;
 }
 
@@ -156,16 +169,17 @@ bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem)
     bt_run *r = bt_alloc_zero(BT_MEM_serve, 1, sizeof *r);
     const uint32_t n = o->prompts->n * o->body->n;
     bt_choice *choices = bt_alloc_zero(BT_MEM_serve, n, sizeof *choices);
-    if (!r || !choices) {
+    bt_error err = { .status = BT_E_NOMEM };
+    if (!r || !choices || bt_waker_open(&r->waker, &err) != BT_OK) {
         bt_free(r);
         bt_free(choices);
-        bt_serve_problem_set_status(problem, BT_E_NOMEM, "");
+        bt_serve_problem_set(problem, 503, NULL, "%s", err.text[0] ? err.text : "out of memory");
         return NULL;
     }
     r->o = *o;
     r->n = n;
     r->choices = choices;
-    r->looked_ms = bt_clock_ms();
+    r->looked_ns = bt_clock_ns();
     for (uint32_t i = 0; i < n; i++) {
         init_choice(r, i);
     }
@@ -226,6 +240,7 @@ void bt_serve_run_close(bt_run *r)
     for (uint32_t i = 0; i < r->n; i++) {
         free_choice(&r->choices[i]);
     }
+    bt_waker_close(&r->waker);             /* no request is left that could wake it */
     bt_free(r->choices);
     bt_free(r);
 }
@@ -341,18 +356,20 @@ static void note(bt_run *r, bt_choice *c, const bt_event *e)
     }
 }
 
-/* Whether to go on: the client still there, the server still running. */
+/* ---- waiting ---- */
+
+/* Whether to go on: the server still running, the client still there. */
 static bt_status look_around(bt_run *r)
 {
-    const double now = bt_clock_ms();
-    if (now - r->looked_ms < LOOK_MS) {
-        return BT_OK;
-    }
-    r->looked_ms = now;
     if (atomic_load_explicit(r->o.stopping, memory_order_relaxed)) {
         cancel_all(r);
         return BT_E_CLOSED;
     }
+    const uint64_t now = bt_clock_ns();
+    if (now - r->looked_ns < LOOK_NS) {
+        return BT_OK;
+    }
+    r->looked_ns = now;
     if (bt_serve_socket_is_gone(r->o.fd)) {
         r->client_gone = true;
         cancel_all(r);
@@ -361,18 +378,20 @@ static bt_status look_around(bt_run *r)
     return BT_OK;
 }
 
-static bt_choice *next_running(bt_run *r, uint32_t *ret_running)
+/* Sleeps until an event was put, the client leaves, the server stops, or the deadline. */
+static void wait_until(bt_run *r, uint64_t deadline_ns)
 {
-    bt_choice *found = NULL;
-    *ret_running = 0;
-    for (uint32_t i = 1; i <= r->n; i++) {
-        bt_choice *c = &r->choices[(r->turn + i) % r->n];
-        if (is_running(c)) {
-            found = found ? found : c;
-            ++*ret_running;
-        }
+    struct pollfd p[] = { { .fd = bt_waker_fd(&r->waker), .events = POLLIN },
+                          { .fd = r->o.stop_fd, .events = POLLIN },
+                          { .fd = r->unwatched ? -1 : r->o.fd, .events = GONE_EVENTS } };
+    const uint64_t now = bt_clock_ns();
+    const uint64_t left_ms = deadline_ns > now ? (deadline_ns - now) / BT_NS_PER_MS + 1 : 0;
+    const int ms = deadline_ns == BT_NEVER_NS || left_ms > INT32_MAX ? -1 : (int)left_ms;
+    if (poll(p, BT_LEN(p), ms) > 0 && p[2].revents) {
+        r->looked_ns = 0;                  /* look at once */
+        r->unwatched = !bt_serve_socket_is_gone(r->o.fd);
     }
-    return found;
+    bt_waker_clear(&r->waker);
 }
 
 static void release_ended(bt_run *r)
@@ -385,40 +404,48 @@ static void release_ended(bt_run *r)
     }
 }
 
-bt_status bt_serve_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice,
-                            bt_event *ret_event)
+/* The next event that is there, of the choices in turn; NULL: of none. */
+static bt_choice *take_event(bt_run *r, bt_event *ret_event, bool *ret_running)
 {
-    const double deadline = bt_clock_ms() + timeout_ms;
-    for (;;) {
-        release_ended(r);
-        BT_TRY(look_around(r));
-        submit_waiting(r);
-        uint32_t n_running;
-        bt_choice *c = next_running(r, &n_running);
-        if (!c) {
-            return BT_E_AGAIN;
+    *ret_running = false;
+    for (uint32_t i = 1; i <= r->n; i++) {
+        bt_choice *c = &r->choices[(r->turn + i) % r->n];
+        if (!is_running(c)) {
+            continue;
         }
-        const double left = deadline - bt_clock_ms();
-        const uint32_t slice = n_running > 1 ? ROUND_MS : LOOK_MS;
-        r->turn = c->index;
-        const bt_status status = bt_engine_request_wait(c->request,
-                                                        left <= 0      ? 0
-                                                        : left < slice ? (uint32_t)left + 1
-                                                                       : slice,
-                                                        ret_event);
+        const bt_status status = bt_engine_request_wait(c->request, 0, ret_event);
         if (status == BT_OK) {
-            note(r, c, ret_event);
-            *ret_choice = c;
-            return BT_OK;
+            r->turn = c->index;
+            return c;
         }
         if (status != BT_E_AGAIN) {
             bt_serve_problem_set_status(&c->problem, status, "");
             c->finish = BT_FINISH_ERROR;
             end_choice(r, c);
         }
-        if (left <= 0) {
+        *ret_running = *ret_running || status == BT_E_AGAIN;
+    }
+    return NULL;
+}
+
+bt_status bt_serve_run_next(bt_run *r, uint64_t deadline_ns, bt_choice **ret_choice,
+                            bt_event *ret_event)
+{
+    for (;;) {
+        bool running;
+        release_ended(r);
+        BT_TRY(look_around(r));
+        submit_waiting(r);
+        bt_choice *c = take_event(r, ret_event, &running);
+        if (c) {
+            note(r, c, ret_event);
+            *ret_choice = c;
+            return BT_OK;
+        }
+        if (!running || bt_clock_ns() >= deadline_ns) {
             return BT_E_AGAIN;
         }
+        wait_until(r, deadline_ns);
     }
 }
 

@@ -61,7 +61,8 @@ typedef struct {
     const bt_prompts   *prompts;
     bt_serve_metrics   *metrics;
     uint32_t            queue_wait_s;  /* of bt_server_options */
-    const atomic_bool  *stopping;      /* the server gives up on what is in work */
+    const atomic_bool  *stopping;      /* the server cancels what is in flight ... */
+    int                 stop_fd;       /* ... and this is readable from then on; -1: none */
     int                 fd;            /* the client's socket, watched; -1: none */
     bool                keep;          /* collect text, tokens and probabilities */
     uint32_t            tenant;        /* requests of different ones share nothing that is cached */
@@ -71,9 +72,9 @@ typedef struct {
 bt_run *bt_serve_run_open(const bt_run_options *o, bt_problem *problem);
 void bt_serve_run_close(bt_run *r);                              /* NULL is fine */
 
-/* Waits for the next event of any choice. BT_E_AGAIN after timeout_ms; BT_E_CANCELLED: the client
- * is gone (noticed within 100 ms; everything is cancelled); BT_E_CLOSED: the server stops. */
-BT_MUST_CHECK bt_status bt_serve_run_next(bt_run *r, uint32_t timeout_ms, bt_choice **ret_choice,
+/* Waits for the next event of any choice. BT_E_AGAIN: the deadline, or nothing is running;
+ * BT_E_CANCELLED: the client is gone, everything is cancelled; BT_E_CLOSED: the server stops. */
+BT_MUST_CHECK bt_status bt_serve_run_next(bt_run *r, uint64_t deadline_ns, bt_choice **ret_choice,
                                           bt_event *ret_event);
 bool       bt_serve_run_ended(const bt_run *r);                  /* all choices have */
 uint32_t   bt_serve_run_count(const bt_run *r);

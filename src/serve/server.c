@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "serve/http.h"
 
 enum {
@@ -196,8 +197,14 @@ bt_status bt_serve_start(const bt_server_options *o, bt_server **ret_server, bt_
     signal(SIGPIPE, SIG_IGN);
     s->listener = -1;
     s->started = bt_clock_unix_seconds();
+    s->stop = (bt_waker){ -1, -1 };
+    pthread_mutex_init(&s->work_lock, NULL);
+    bt_cond_init(&s->work_change);
     bt_serve_metrics_init(&s->metrics);
     bt_status status = copy_options(s, o, err);
+    if (status == BT_OK) {
+        status = bt_waker_open(&s->stop, err);
+    }
     if (status == BT_OK) {
         status = open_listener(s, err);
     }
@@ -228,19 +235,24 @@ void bt_serve_set_ready(bt_server *s, const bt_serving *serving)
 
 /* ---- stop ---- */
 
-static void wait_for_work(bt_server *s, uint32_t grace_ms)
+/* Until nothing is in flight, the grace is over, or (with `hurry`) no more is given. */
+static void wait_for_work(bt_server *s, uint32_t grace_ms, bool hurry)
 {
-    const double until = bt_clock_ms() + grace_ms;
-    const bool was_cancelling = atomic_load(&s->cancelling);
-    while (atomic_load(&s->n_in_work) > 0 && bt_clock_ms() < until &&
-           atomic_load(&s->cancelling) == was_cancelling) {
-        bt_clock_sleep_ms(10);
+    const uint64_t until = bt_clock_ns() + grace_ms * (uint64_t)BT_NS_PER_MS;
+    pthread_mutex_lock(&s->work_lock);
+    while (s->n_in_work > 0 && !(hurry && atomic_load(&s->cancelling)) &&
+           bt_cond_wait_until(&s->work_change, &s->work_lock, until)) {
     }
+    pthread_mutex_unlock(&s->work_lock);
 }
 
 void bt_serve_hurry(bt_server *s)
 {
     atomic_store(&s->cancelling, true);
+    bt_waker_wake(&s->stop);
+    pthread_mutex_lock(&s->work_lock);
+    pthread_cond_broadcast(&s->work_change);
+    pthread_mutex_unlock(&s->work_lock);
 }
 
 void bt_serve_stop(bt_server *s, uint32_t grace_ms)
@@ -254,10 +266,10 @@ void bt_serve_stop(bt_server *s, uint32_t grace_ms)
         close(listener);
         s->listener = -1;
     }
-    wait_for_work(s, grace_ms);
-    atomic_store(&s->cancelling, true);
+    wait_for_work(s, grace_ms, true);
+    bt_serve_hurry(s);
     /* Long enough for a step to end and for the last events to be written. */
-    wait_for_work(s, 2000);
+    wait_for_work(s, 2000, false);
     MHD_stop_daemon(s->daemon);
     s->daemon = NULL;
     s->listener = -1;
@@ -273,6 +285,9 @@ void bt_serve_destroy(bt_server *s)
     if (s->listener >= 0) {
         close(s->listener);
     }
+    bt_waker_close(&s->stop);
+    pthread_cond_destroy(&s->work_change);
+    pthread_mutex_destroy(&s->work_lock);
     bt_serve_metrics_done(&s->metrics);
     bt_serve_access_keys_done(&s->keys);
     bt_free((void *)(uintptr_t)s->o.host);

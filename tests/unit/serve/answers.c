@@ -214,7 +214,7 @@ static void a_silent_stream_is_pinged(void **state)
                               CHAT_BODY(",\"stream\":true,\"sse_ping_interval\":1"));
     const stream s = read_stream(&a);
     /* Headers after 2 s with a sign of life, then one each second. */
-    assert_in_range(s.n_pings, 2, 4);
+    assert_true(s.n_pings >= 2);
     assert_string_equal(s.text, FULL_TEXT);
 }
 

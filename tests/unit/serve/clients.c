@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <poll.h>
 
 #include "fixture.h"
 
@@ -63,20 +64,11 @@ static void foreign_pages_and_names_are_kept_out(void **state)
 
 /* ---- clients that leave ---- */
 
-static void wait_until_idle(uint32_t ms)
-{
-    const double until = bt_clock_ms() + ms;
-    while (fake.n_alive > 0 && bt_clock_ms() < until) {
-        bt_clock_sleep_ms(2);
-    }
-    assert_int_equal(fake.n_alive, 0);
-}
-
 static void a_client_that_leaves_frees_its_place(void **state)
 {
     (void)state;
     static const struct { uint32_t queue_ms, prompt_ms, gap_ms; } phases[] = {
-        { 60000, 0, 0 }, { 0, 60000, 0 }, { 0, 0, 2000 },
+        { HOUR_MS, 0, 0 }, { 0, HOUR_MS, 0 }, { 0, 0, HOUR_MS },
     };
     static const char *const streams[] = { "false", "true" };
     for (size_t i = 0; i < BT_LEN(phases); i++) {
@@ -88,10 +80,9 @@ static void a_client_that_leaves_frees_its_place(void **state)
             snprintf(body, sizeof body, "{\"prompt\":\"p\",\"stream\":%s}", streams[k]);
             const int fd = http_connect(port);
             http_request(fd, "POST", "/v1/completions", "", body, strlen(body));
-            bt_clock_sleep_ms(300);
-            assert_int_equal(fake.n_alive, 1);
+            wait_alive(1);
             close(fd);
-            wait_until_idle(250);
+            wait_alive(0);                     /* nothing but the client's end can do it */
         }
     }
 }
@@ -112,27 +103,24 @@ static void tokenising_ends_when_the_client_leaves(void **state)
     assert_int_equal(fake.n_submitted, 0);
 }
 
-static void a_slow_client_is_shown_the_door(void **state)
+static void a_slow_client_is_closed(void **state)
 {
     (void)state;
     bt_server_options o = options();
     o.timeout_s = 1;
     restart(&o, true);
     const int fd = http_connect(port);
-    const double begun = bt_clock_ms();
     /* One byte every 200 ms would keep an inactivity timer quiet for ever. */
     const char *head =
             "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: aaaaaaaaaaaaaaaaaaaaaaaaaa";
     bool closed = false;
     for (size_t i = 0; head[i] && !closed; i++) {
         http_send(fd, head + i, 1);
-        bt_clock_sleep_ms(200);
-        char byte;
-        closed = recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+        struct pollfd end = { .fd = fd, .events = POLLIN };
+        closed = poll(&end, 1, 200) > 0;
     }
     close(fd);
     assert_true(closed);
-    assert_true(bt_clock_ms() - begun < 3000);
 }
 
 /* ---- beginning and end ---- */
@@ -159,7 +147,7 @@ static void while_loading_everything_but_the_page_is_503(void **state)
 
 static void *stop_soon(void *grace)
 {
-    bt_clock_sleep_ms(200);
+    wait_alive(1);
     bt_serve_stop(server, *(uint32_t *)grace);
     return NULL;
 }
@@ -184,12 +172,10 @@ static void stopping_cancels_what_takes_too_long(void **state)
     (void)state;
     uint32_t grace = 100;
     pthread_t thread;
-    fake.gap_ms = 60000;
+    fake.gap_ms = HOUR_MS;
     pthread_create(&thread, NULL, stop_soon, &grace);
-    const double begun = bt_clock_ms();
     http_answer a = http_post(port, "/v1/chat/completions", CHAT_BODY(",\"stream\":true"));
     pthread_join(thread, NULL);
-    assert_true(bt_clock_ms() - begun < 3000);
     assert_non_null(strstr(a.body, "shutting down"));
     free(a.body);
 }
@@ -215,7 +201,7 @@ int main(void)
         T(foreign_pages_and_names_are_kept_out),
         T(a_client_that_leaves_frees_its_place),
         T(tokenising_ends_when_the_client_leaves),
-        T(a_slow_client_is_shown_the_door),
+        T(a_slow_client_is_closed),
         T(while_loading_everything_but_the_page_is_503),
         T(stopping_lets_answers_finish),
         T(stopping_cancels_what_takes_too_long),

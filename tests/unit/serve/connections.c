@@ -142,16 +142,14 @@ static void beyond_the_last_place_there_is_503_and_health(void **state)
 {
     (void)state;
     restart_small(60);
-    fake.prompt_ms = 60000;
+    fake.prompt_ms = HOUR_MS;
     fake.n_parallel = N_MAX;
     int busy[N_MAX];
     for (size_t i = 0; i < N_MAX; i++) {
         busy[i] = http_connect(port);
         http_request(busy[i], "POST", "/completion", "", "{\"prompt\":\"p\"}", 14);
     }
-    while (fake.n_alive < N_MAX) {
-        bt_clock_sleep_ms(1);
-    }
+    wait_alive(N_MAX);
     http_answer a = http_post(port, "/completion", "{\"prompt\":\"p\"}");
     assert_non_null(strcasestr(a.head, "Retry-After: "));
     assert_non_null(strcasestr(a.head, "Connection: close"));

@@ -74,16 +74,14 @@ static void a_full_queue_is_429_with_retry_after(void **state)
     (void)state;
     fake.n_parallel = 1;
     fake.queue_max = 0;
-    fake.prompt_ms = 600;
+    fake.prompt_ms = HOUR_MS;
     const int fd = http_connect(port);
     http_request(fd, "POST", "/completion", "", "{\"prompt\":\"p\"}", 14);
-    bt_clock_sleep_ms(200);
+    wait_alive(1);
     http_answer a = http_post(port, "/completion", "{\"prompt\":\"p\"}");
     assert_non_null(strcasestr(a.head, "Retry-After: "));
     expect_error(a, 429, "rate_limit_error", "full");
-    a = http_read(fd);
-    assert_int_equal(a.code, 200);
-    free(a.body);
+    close(fd);
 }
 
 static void errors_have_status_type_and_field(void **state)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sync.h"
 #include "serve/server.h"
 #include "base/json.h"
 
@@ -24,7 +25,14 @@ static struct {
     atomic_uint n_alive, n_submitted, n_cancelled;
 } fake;
 
+/* Guards all requests; its thread calls on_event when an event is due. */
+static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t  fake_change;
+static bt_request     *fake_requests;
+
 struct bt_request {
+    bt_request *next;
+    bool     woken;                    /* on_event was called for the event that is due */
     bt_request_options o;
     double   submitted, begun;
     uint32_t n_emitted, n_total;
@@ -107,6 +115,48 @@ static void report(bt_handoff_request *handoff)
     bt_handoff_request_end(handoff, 1, &p);
 }
 
+static double due_ms(const bt_request *r)
+{
+    return r->cancelled    ? 0
+           : !r->told_begin ? r->begun
+                            : r->begun + fake.prompt_ms + (double)r->n_emitted * fake.gap_ms;
+}
+
+static void *fake_run(void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&fake_lock);
+    for (;;) {
+        double next = 1e300;
+        for (bt_request *r = fake_requests; r; r = r->next) {
+            if (!r->woken && due_ms(r) <= bt_clock_ms()) {
+                r->woken = true;
+                r->o.on_event.fn(r->o.on_event.context);
+            } else if (!r->woken && due_ms(r) < next) {
+                next = due_ms(r);
+            }
+        }
+        const uint64_t until = next < 1e300 ? (uint64_t)(next * 1e6) + 1 : UINT64_MAX;
+        bt_cond_wait_until(&fake_change, &fake_lock, until);
+    }
+    return NULL;
+}
+
+static void fake_add(bt_request *r)
+{
+    static bool started;
+    pthread_mutex_lock(&fake_lock);
+    if (!started) {
+        started = true;
+        bt_cond_init(&fake_change);
+        assert_int_equal(bt_thread_start(NULL, fake_run, NULL, "fake", NULL), BT_OK);
+    }
+    r->next = fake_requests;
+    fake_requests = r;
+    pthread_cond_signal(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+}
+
 bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request **ret,
                            bt_error *err)
 {
@@ -126,6 +176,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     report(o->tag.data);
     fake.n_alive++;
     fake.n_submitted++;
+    fake_add(r);
     *ret = r;
     return BT_OK;
 }
@@ -145,70 +196,87 @@ static void release(const bt_request *r, uint32_t i, bt_event *e)
     e->text_size = i + 1 - first;
 }
 
-bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *e)
+static bt_status next_event(bt_request *r, bt_event *e)
 {
-    const double until = bt_clock_ms() + timeout_ms;
-    for (;;) {
-        const double now = bt_clock_ms();
-        *e = (bt_event){ .text = "", .message = "", .stop_index = -1 };
-        if (r->cancelled) {
-            *e = (bt_event){ .kind = BT_EVENT_END, .text = "", .message = "", .stop_index = -1,
-                             .finish = BT_FINISH_CANCELLED };
-            return BT_OK;
-        }
-        if (!r->told_begin && now >= r->begun) {
-            r->told_begin = true;
-            e->kind = BT_EVENT_BEGIN;
-            return BT_OK;
-        }
-        const double due = r->begun + fake.prompt_ms + (double)r->n_emitted * fake.gap_ms;
-        if (r->told_begin && now >= due) {
-            if (fake.fail_status != BT_OK && r->n_emitted == fake.fail_after) {
-                r->ended = true;
-                e->kind = BT_EVENT_END;
-                e->finish = BT_FINISH_ERROR;
-                e->status = fake.fail_status;
-                e->message = "the fake engine failed";
-                return BT_OK;
-            }
-            if (r->n_emitted < r->n_total) {
-                e->kind = BT_EVENT_TOKEN;
-                e->token = (unsigned char)fake.answer[r->n_emitted];
-                e->logprob = -0.5f;
-                r->top[0] = (bt_token_logprob){ e->token, -0.5f };
-                r->top[1] = (bt_token_logprob){ 257, -1.0f / 0.0f };
-                e->top = r->top;
-                e->n_top = r->o.n_logprobs < 2 ? r->o.n_logprobs : 2;
-                release(r, r->n_emitted++, e);
-                return BT_OK;
-            }
+    const double now = bt_clock_ms();
+    *e = (bt_event){ .text = "", .message = "", .stop_index = -1 };
+    if (r->cancelled) {
+        *e = (bt_event){ .kind = BT_EVENT_END, .text = "", .message = "", .stop_index = -1,
+                         .finish = BT_FINISH_CANCELLED };
+        return BT_OK;
+    }
+    if (!r->told_begin && now >= r->begun) {
+        r->told_begin = true;
+        e->kind = BT_EVENT_BEGIN;
+        return BT_OK;
+    }
+    if (r->told_begin && now >= due_ms(r)) {
+        if (fake.fail_status != BT_OK && r->n_emitted == fake.fail_after) {
             r->ended = true;
             e->kind = BT_EVENT_END;
-            e->finish = r->finish;
-            e->stop_index = r->stop_index;
-            /* A cut character comes out at the end, replaced. */
-            size_t whole = r->text_end;
-            while (whole > 0 && ((unsigned char)fake.answer[whole] & 0xC0) == 0x80) {
-                whole--;
-            }
-            if (whole < r->text_end) {
-                e->text = "\xEF\xBF\xBD";
-                e->text_size = 3;
-            }
+            e->finish = BT_FINISH_ERROR;
+            e->status = fake.fail_status;
+            e->message = "the fake engine failed";
             return BT_OK;
         }
-        if (now >= until) {
-            return BT_E_AGAIN;
+        if (r->n_emitted < r->n_total) {
+            e->kind = BT_EVENT_TOKEN;
+            e->token = (unsigned char)fake.answer[r->n_emitted];
+            e->logprob = -0.5f;
+            r->top[0] = (bt_token_logprob){ e->token, -0.5f };
+            r->top[1] = (bt_token_logprob){ 257, -1.0f / 0.0f };
+            e->top = r->top;
+            e->n_top = r->o.n_logprobs < 2 ? r->o.n_logprobs : 2;
+            release(r, r->n_emitted++, e);
+            return BT_OK;
         }
-        bt_clock_sleep_ms(1);
+        r->ended = true;
+        e->kind = BT_EVENT_END;
+        e->finish = r->finish;
+        e->stop_index = r->stop_index;
+        /* A cut character comes out at the end, replaced. */
+        size_t whole = r->text_end;
+        while (whole > 0 && ((unsigned char)fake.answer[whole] & 0xC0) == 0x80) {
+            whole--;
+        }
+        if (whole < r->text_end) {
+            e->text = "\xEF\xBF\xBD";
+            e->text_size = 3;
+        }
+        return BT_OK;
     }
+    return BT_E_AGAIN;
 }
 
-void bt_engine_request_cancel(bt_request *r) { r->cancelled = true; }
+bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *e)
+{
+    assert_int_equal(timeout_ms, 0);           /* serve/ waits for on_event */
+    pthread_mutex_lock(&fake_lock);
+    const bt_status status = next_event(r, e);
+    r->woken = false;
+    pthread_cond_signal(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+    return status;
+}
+
+void bt_engine_request_cancel(bt_request *r)
+{
+    pthread_mutex_lock(&fake_lock);
+    r->cancelled = true;
+    pthread_cond_signal(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+}
 
 void bt_engine_request_release(bt_request *r)
 {
     if (r) {
+        pthread_mutex_lock(&fake_lock);
+        bt_request **at = &fake_requests;
+        while (*at != r) {
+            at = &(*at)->next;
+        }
+        *at = r->next;
+        pthread_mutex_unlock(&fake_lock);
         fake.n_cancelled += !r->ended;
         fake.n_alive--;
         free(r);

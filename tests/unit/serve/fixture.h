@@ -9,6 +9,8 @@ static bt_server *server;
 static uint32_t   port;
 
 #define CHAT_BODY(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" more "}"
+enum { HOUR_MS = 3600000 };            /* never, in a test */
+
 #define FULL_TEXT "Hello, w\xC3\xB6rld! \xF0\x9F\x98\x80 END"
 
 static bt_server_options options(void)
@@ -54,6 +56,13 @@ MAYBE_UNUSED static void restart(const bt_server_options *o, bool ready)
 {
     bt_serve_destroy(server);
     start(o, ready);
+}
+
+MAYBE_UNUSED static void wait_alive(unsigned n)
+{
+    while (fake.n_alive != n) {
+        bt_clock_sleep_ms(1);
+    }
 }
 
 MAYBE_UNUSED static json_t *json_of(http_answer *a)
