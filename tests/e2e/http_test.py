@@ -294,7 +294,7 @@ class Errors(WithServer):
         for name, value in [("temperature", "x"), ("top_p", 2), ("max_tokens", -5), ("n", 99),
                             ("stop", 1), ("stream", "y"), ("tools", [{"type": "function"}]),
                             ("response_format", {"type": "json_object"}), ("logit_bias", 1),
-                            ("grammar", "root ::= x"), ("seed", "s"), ("top_k", 1.5)]:
+                            ("grammar", "root ::= x"), ("typical_p", 0.5), ("seed", "s"), ("top_k", 1.5)]:
             self.check(400, "POST", CHAT, chat("x", **{name: value}), param=name, says=name)
         self.check(400, "POST", TEXT, dict(prompt=[10 ** 6 + 5]), param="prompt", says="vocabulary")
         self.check(400, "POST", "/detokenize", dict(tokens=[-1]), param="tokens")
@@ -303,7 +303,7 @@ class Errors(WithServer):
         names = ["temperature", "top_p", "n", "stop", "max_tokens", "tools", "seed", "logit_bias",
                  "response_format", "stream_options", "user", "logprobs", "top_logprobs"]
         self.server.post(CHAT, chat("x", **dict.fromkeys(names), max_completion_tokens=1,
-                                    store=True, metadata={"a": 1}, typical_p=0.5))
+                                    store=True, metadata={"a": 1}, typical_p=1, other=2 ** 63))
         self.server.post(CHAT, chat("x", tools=[], max_tokens=1))
 
     def test_a_prompt_that_does_not_fit(self):
