@@ -317,7 +317,7 @@ void bt_handoff_stats_retire(bt_prefill *p, const bt_client_worker *w)
 
 /* ---- status ---- */
 
-BT_METRIC_DEFINE(bt_handoff_client_metrics, bt_prefill_status, "baton_workers",
+BT_METRIC_DEFINE(bt_handoff_client_metrics, bt_prefill_status, "baton_prefill",
                  BT_PREFILL_STATUS_LIST)
 BT_METRIC_DEFINE(bt_handoff_client_worker_metrics, bt_prefill_worker_status, "baton_worker",
                  BT_PREFILL_WORKER_STATUS_LIST)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 BT_METRIC_DEFINE(bt_serve_metrics_histograms, bt_serve_histogram, "baton", BT_SERVE_HISTOGRAM_LIST)
+BT_METRIC_DEFINE(bt_serve_metrics_engine, bt_serve_engine, "baton", BT_SERVE_ENGINE_LIST)
 BT_METRIC_DEFINE(bt_serve_metrics_known, bt_serve_known, "llamacpp:", BT_SERVE_KNOWN_LIST)
 BT_METRIC_DEFINE(bt_serve_metrics_counters, bt_serve_counter, "baton", BT_SERVE_COUNTER_LIST)
 
@@ -29,8 +30,7 @@ static void add_prefill(bt_serve_metrics *m, const bt_prefill_report *p, bool an
     m->tokens_remote += p->n_remote;
     m->tokens_local += p->n_local;
     m->tokens_cached += p->n_cached;
-    m->fallbacks += p->fallback;
-    m->bytes_received += p->bytes;
+    m->c.prefill_received_bytes += p->bytes;
     if (p->bytes > 0) {
         bt_histogram_add(&m->h.prefill_queue_seconds, p->queue_ms / 1e3);
         bt_histogram_add(&m->h.prefill_compute_seconds, p->compute_ms / 1e3);
@@ -106,7 +106,6 @@ static void one(bt_buf *to, const char *name, bt_metric_kind kind, const char *h
     bt_metric_put_sample(to, name, NULL, NULL, value);
 }
 
-/* Names that dashboards of the llama.cpp world know. */
 static void write_known(const bt_engine_stats *s, bt_buf *to)
 {
     const bt_serve_known known = {
@@ -133,47 +132,41 @@ static void write_engine(const bt_engine *engine, bt_buf *to)
     bt_engine_stats s;
     bt_engine_stats_get(engine, &s);
     write_known(&s, to);
-    one(to, "baton_requests_total", BT_METRIC_COUNTER,
-        "Requests begun, or ended in the queue", (double)s.n_requests);
-    one(to, "baton_requests_cancelled_total", BT_METRIC_COUNTER,
-        "Requests cancelled", (double)s.n_cancelled);
-    one(to, "baton_requests_failed_total", BT_METRIC_COUNTER,
-        "Requests ended by an error", (double)s.n_errors);
-    one(to, "baton_parallel", BT_METRIC_GAUGE,
-        "Requests that run at once at most", (double)s.n_parallel);
-    one(to, "baton_kv_pages_used", BT_METRIC_GAUGE,
-        "KV pages in use, cached ones too", (double)s.kv_pages_used);
-    one(to, "baton_kv_pages_cached", BT_METRIC_GAUGE,
-        "KV pages held only by the prefix cache", (double)s.kv_pages_cached);
-    one(to, "baton_kv_pages", BT_METRIC_GAUGE,
-        "KV pages in all", (double)s.kv_pages_total);
-    one(to, "baton_snapshots", BT_METRIC_GAUGE,
-        "Recurrent states kept for later prompts", (double)s.n_snapshots);
-    one(to, "baton_snapshot_bytes", BT_METRIC_GAUGE,
-        "Memory that these take", (double)s.snapshot_bytes);
-    one(to, "baton_kv_page_bytes", BT_METRIC_GAUGE,
-        "Bytes of a KV page", (double)(s.kv_token_bytes * BT_KV_PAGE_TOKENS));
+    const bt_serve_engine own = {
+        .n_requests = s.n_requests,
+        .n_requests_cancelled = s.n_cancelled,
+        .n_requests_failed = s.n_errors,
+        .n_preemptions = s.n_preemptions,
+        .n_recomputed_tokens = s.n_recomputed_tokens,
+        .parallel = s.n_parallel,
+        .kv_pages = s.kv_pages_total,
+        .kv_pages_used = s.kv_pages_used,
+        .kv_pages_cached = s.kv_pages_cached,
+        .kv_page_bytes = s.kv_token_bytes * BT_KV_PAGE_TOKENS,
+        .snapshots = s.n_snapshots,
+        .snapshot_bytes = s.snapshot_bytes,
+    };
+    const bt_metric_list list = bt_serve_metrics_engine();
+    bt_metric_put_prometheus(to, &list, &own, sizeof own, 1, NULL, NULL);
 }
 
+/* `prefill` NULL: no workers, and all sums are 0. */
 static void write_workers(const bt_prefill *prefill, bt_buf *to)
 {
+    const bt_metric_list sums = bt_handoff_client_metrics();
     const bt_metric_list list = bt_handoff_client_worker_metrics();
     bt_prefill_worker_status workers[BT_WORKERS_MAX];
-    bt_prefill_status s;
+    bt_prefill_status s = { 0 };
     uint32_t n = 0;
-    bt_handoff_client_status_get(prefill, &s);
-    while (n < BT_WORKERS_MAX && bt_handoff_client_worker_status_get(prefill, n, &workers[n])) {
+    if (prefill) {
+        bt_handoff_client_status_get(prefill, &s);
+    }
+    while (prefill && n < BT_WORKERS_MAX &&
+           bt_handoff_client_worker_status_get(prefill, n, &workers[n])) {
         n++;
     }
+    bt_metric_put_prometheus(to, &sums, &s, sizeof s, 1, NULL, NULL);
     bt_metric_put_prometheus(to, &list, workers, sizeof *workers, n, "worker", "address");
-    one(to, "baton_prefill_local_total", BT_METRIC_COUNTER, "Prompts kept local by decision",
-        (double)s.n_local);
-    one(to, "baton_prefill_hedged_total", BT_METRIC_COUNTER,
-        "Prompts prefilled locally as well because their worker was late", (double)s.n_hedged);
-    one(to, "baton_prefill_hedges_won_locally_total", BT_METRIC_COUNTER,
-        "Of these, complete here first", (double)s.n_hedges_won_locally);
-    one(to, "baton_prefill_retries_total", BT_METRIC_COUNTER, "Prompts given to a second worker",
-        (double)s.n_retries);
 }
 
 static void write_labelled(const bt_serve_metrics *m, bt_buf *to)
@@ -198,21 +191,12 @@ static void write_labelled(const bt_serve_metrics *m, bt_buf *to)
     }
 }
 
-static void write_own(const bt_serve_metrics *m, const bt_prefill *prefill, bt_buf *to)
+static void write_own(const bt_serve_metrics *m, bt_buf *to)
 {
-    bt_prefill_status handoff = { 0 };
-    if (prefill) {                     /* it also knows of those whose client has left */
-        bt_handoff_client_status_get(prefill, &handoff);
-    }
     const bt_metric_list histograms = bt_serve_metrics_histograms();
     const bt_metric_list counters = bt_serve_metrics_counters();
     bt_metric_put_prometheus(to, &counters, &m->c, sizeof m->c, 1, NULL, NULL);
     bt_metric_put_prometheus(to, &histograms, &m->h, sizeof m->h, 1, NULL, NULL);
-    one(to, "baton_prefill_fallbacks_total", BT_METRIC_COUNTER,
-        "Prompts meant for a worker and prefilled locally after all",
-        (double)(prefill ? handoff.n_fallbacks : m->fallbacks));
-    one(to, "baton_prefill_received_bytes_total", BT_METRIC_COUNTER, "KV bytes received",
-        (double)m->bytes_received);
     write_labelled(m, to);
 }
 
@@ -227,10 +211,8 @@ void bt_serve_metrics_write(bt_serve_metrics *m, const bt_connections_count *con
     if (engine) {
         write_engine(engine, to);
     }
-    if (prefill) {
-        write_workers(prefill, to);
-    }
+    write_workers(prefill, to);
     pthread_mutex_lock(&m->lock);
-    write_own(m, prefill, to);
+    write_own(m, to);
     pthread_mutex_unlock(&m->lock);
 }

@@ -299,7 +299,7 @@ uint32_t bt_engine_request_seed(const bt_request *r) { return r->o.sampling.seed
 
 /* ---- workers ---- */
 
-BT_METRIC_DEFINE(bt_handoff_client_metrics, bt_prefill_status, "baton_workers",
+BT_METRIC_DEFINE(bt_handoff_client_metrics, bt_prefill_status, "baton_prefill",
                  BT_PREFILL_STATUS_LIST)
 BT_METRIC_DEFINE(bt_handoff_client_worker_metrics, bt_prefill_worker_status, "baton_worker",
                  BT_PREFILL_WORKER_STATUS_LIST)
