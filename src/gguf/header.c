@@ -117,7 +117,7 @@ static bt_status pairs_read(bt_gguf *file, bt_reader *r, uint32_t n, bt_error *e
 {
     file->pairs = bt_alloc_zero(BT_MEM_gguf, n, sizeof *file->pairs);
     if (!file->pairs || bt_gguf_index_init(&file->keys, n) != BT_OK) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory for a table of %u keys", file->name, n);
+        return bt_fail_nomem(err, n * sizeof *file->pairs, "the keys of a model file");
     }
     for (uint32_t i = 0; i < n; i++) {
         bt_gguf_pair *pair = &file->pairs[i];

@@ -117,7 +117,7 @@ bt_status bt_gguf_infos_read(bt_gguf *file, bt_reader *r, uint32_t n, bt_error *
 {
     file->tensors = bt_alloc_zero(BT_MEM_gguf, n, sizeof *file->tensors);
     if (!file->tensors) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory for a table of %u tensors", file->name, n);
+        return bt_fail_nomem(err, n * sizeof *file->tensors, "the tensors of a model file");
     }
     for (uint32_t i = 0; i < n; i++) {
         BT_TRY(info_read(file, r, &file->tensors[i], err));
@@ -136,8 +136,8 @@ static bt_gguf_string name_of(const void *table, uint32_t i)
 bt_status bt_gguf_names_index(bt_gguf *file, bt_error *err)
 {
     if (bt_gguf_index_init(&file->names, file->n_tensors) != BT_OK) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory to index %u tensors", file->name,
-                       file->n_tensors);
+        return bt_fail_nomem(err, file->n_tensors * sizeof *file->names.slots,
+                             "the names of tensors");
     }
     for (uint32_t i = 0; i < file->n_tensors; i++) {
         if (!bt_gguf_index_add(&file->names, name_of, file->tensors, i)) {

@@ -10,13 +10,13 @@ bt_status bt_gguf_part_read(const char *path, bt_gguf_map map, bt_gguf **ret_fil
     bt_gguf *file = bt_alloc_zero(BT_MEM_gguf, 1, sizeof *file);
     if (!file) {
         bt_gguf_map_done(&map);
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory to open it", path);
+        return bt_fail_nomem(err, sizeof *file, "an open model file");
     }
     file->map = map;
     file->path = bt_strdup(BT_MEM_gguf, path);
     if (!file->path) {
         bt_gguf_close(file);
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory to open it", path);
+        return bt_fail_nomem(err, strlen(path) + 1, "the path of a model file");
     }
     bt_gguf_guard_add(&file->map, file->path);
     const char *slash = strrchr(file->path, '/');

@@ -62,7 +62,7 @@ static bt_status other_open(bt_gguf *first, size_t prefix_size, uint32_t part, u
     const size_t capacity = prefix_size + SUFFIX_MAX;
     char *path = bt_alloc(BT_MEM_gguf, capacity);
     if (!path) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory to open part %u", first->name, part + 1);
+        return bt_fail_nomem(err, capacity, "the path of a part");
     }
     memcpy(path, first->path, prefix_size);
     suffix_of(path + prefix_size, part, n_parts);
@@ -90,8 +90,7 @@ static bt_status tensors_join(bt_gguf *first, bt_error *err)
     }
     bt_gguf_tensor *all = bt_realloc(BT_MEM_gguf, first->tensors, (size_t)n * sizeof *all);
     if (!all) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory for a table of %u tensors", first->name,
-                       announced);
+        return bt_fail_nomem(err, (size_t)n * sizeof *all, "the tensors of all parts");
     }
     first->tensors = all;
     for (uint32_t i = 0; i < first->n_others; i++) {
@@ -127,7 +126,7 @@ bt_status bt_gguf_parts_join(bt_gguf *first, bt_error *err)
     BT_TRY(prefix_find(first, n_parts, &prefix_size, err));
     first->others = bt_alloc_zero(BT_MEM_gguf, n_parts - 1, sizeof(bt_gguf *));
     if (!first->others) {
-        return bt_fail(err, BT_E_NOMEM, "'%s': no memory for %u parts", first->name, n_parts);
+        return bt_fail_nomem(err, (n_parts - 1) * sizeof(bt_gguf *), "the parts of a model file");
     }
     for (uint32_t part = 1; part < n_parts; part++) {
         BT_TRY(other_open(first, prefix_size, part, n_parts, err));

@@ -199,7 +199,7 @@ bt_status bt_gguf_writer_write(const bt_gguf_writer *w, bt_buf *to, bt_error *er
     const bt_buf *parts[] = { &w->pairs, &w->infos, &w->data };
     for (size_t i = 0; i < BT_LEN(parts); i++) {
         if (bt_buf_status(parts[i]) != BT_OK) {
-            return bt_fail(err, bt_buf_status(parts[i]), "no memory for a GGUF file");
+            return bt_fail(err, bt_buf_status(parts[i]), "out of memory for a GGUF file");
         }
         if (i == 2 && w->n_tensors > 0) {
             pad(to, to->size - start, w->alignment);
@@ -211,7 +211,7 @@ bt_status bt_gguf_writer_write(const bt_gguf_writer *w, bt_buf *to, bt_error *er
     }
     return bt_buf_status(to) == BT_OK
                    ? BT_OK
-                   : bt_fail(err, bt_buf_status(to), "no memory for a GGUF file");
+                   : bt_fail(err, bt_buf_status(to), "out of memory for a GGUF file");
 }
 
 static bt_status save(const bt_buf *bytes, const char *path, bt_error *err)

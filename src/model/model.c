@@ -51,7 +51,7 @@ bt_status bt_model_load(const bt_gguf *file, bt_device *device, bt_model **ret_m
     BT_ASSERT(file && device);
     bt_model *m = bt_alloc_zero(BT_MEM_model, 1, sizeof *m);
     if (!m) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a model");
+        return bt_fail_nomem(err, sizeof *m, "a model");
     }
     const bt_status status = load(m, file, device, err);
     if (status != BT_OK) {

@@ -60,7 +60,7 @@ static bt_weight load_angles(bt_model_loader *l, const bt_model_config *c, bool 
     bt_weight angles = { 0 };
     float *frequencies = bt_alloc(BT_MEM_model, 2 * (size_t)n * sizeof *frequencies);
     if (!frequencies && l->status == BT_OK) {
-        l->status = bt_fail(l->err, BT_E_NOMEM, "no memory for the angles of a model");
+        l->status = bt_fail_nomem(l->err, 2 * (size_t)n * sizeof *frequencies, "angles");
     }
     if (l->status == BT_OK) {
         const float *divide = load_factors(l, c, factors_name, frequencies + n);
@@ -121,7 +121,8 @@ bt_status bt_model_weights_load(bt_model *m, const bt_gguf *file, bt_device *dev
     l.used = bt_alloc_zero(BT_MEM_model, n + 1, sizeof *l.used);
     m->layers = bt_alloc_zero(BT_MEM_model, m->config.n_layers, m->family->layer_bytes);
     if (!l.contents || !l.used || !m->layers) {
-        l.status = bt_fail(err, BT_E_NOMEM, "no memory for the tables of a model");
+        l.status = bt_fail_nomem(err, m->config.n_layers * m->family->layer_bytes,
+                                 "the layers of a model");
     }
     if (l.status == BT_OK) {
         load_ends(&l, m);

@@ -146,7 +146,7 @@ bt_status bt_sample_create(const bt_sampler_options *o, uint32_t n_vocab, uint32
 
     bt_sampler *s = bt_alloc_zero(BT_MEM_sample, 1, sizeof *s);
     if (!s) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a sampler");
+        return bt_fail_nomem(err, sizeof *s, "a sampler");
     }
     s->temperature = o->temperature;
     s->top_k = o->top_k <= 0 || (uint32_t)o->top_k >= n_vocab ? 0 : (uint32_t)o->top_k;
@@ -161,7 +161,7 @@ bt_status bt_sample_create(const bt_sampler_options *o, uint32_t n_vocab, uint32
     bt_mt19937_init(&s->generator, seed);
     if (allocate(s, o, n_context) != BT_OK) {
         bt_sample_destroy(s);
-        return bt_fail(err, BT_E_NOMEM, "no memory for a sampler over %u tokens", n_vocab);
+        return bt_fail(err, BT_E_NOMEM, "out of memory for a sampler over %u tokens", n_vocab);
     }
     *ret_sampler = s;
     return BT_OK;

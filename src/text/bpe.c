@@ -193,7 +193,7 @@ static bt_status load_merges(const bt_gguf *file, bt_bpe *b, extras *x, bt_error
         status = add_merge(b, x, s, &joined);
     }
     bt_buf_done(&joined);
-    return status == BT_OK ? BT_OK : bt_fail(err, status, "no memory for %" PRIu64 " merges",
+    return status == BT_OK ? BT_OK : bt_fail(err, status, "out of memory for %" PRIu64 " merges",
                                              pair->count);
 }
 
@@ -204,7 +204,7 @@ static bt_status load_bytes(bt_bpe *b, extras *x, bt_error *err)
         char text[BT_UTF8_MAX];
         const size_t size = bt_text_utf8_put(bt_text_vocab_code_of_byte((uint8_t)byte), text);
         if (symbol_of(x, text, size, &b->byte_symbol[byte]) != BT_OK) {
-            return bt_fail(err, BT_E_NOMEM, "no memory for the bytes of a vocabulary");
+            return bt_fail(err, BT_E_NOMEM, "out of memory for the bytes of a vocabulary");
         }
         b->byte_token[byte] = bt_text_vocab_find(b->vocab, text, size);
         n_missing += b->byte_token[byte] == NONE;
@@ -221,7 +221,7 @@ bt_status bt_text_bpe_create(const bt_gguf *file, const bt_vocab *v, bt_bpe **re
 {
     bt_bpe *b = bt_alloc_zero(BT_MEM_text, 1, sizeof *b);
     if (!b) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a tokenizer");
+        return bt_fail_nomem(err, sizeof *b, "a tokenizer");
     }
     b->vocab = v;
     extras x = { .vocab = v };
@@ -335,7 +335,7 @@ static bt_status encode_valid(const bt_bpe *b, const char *text, size_t size, bt
     if (status == BT_OK || said) {
         return status;
     }
-    return bt_fail(err, status, "no memory for the tokens of %zu bytes of text", size);
+    return bt_fail(err, status, "out of memory for the tokens of %zu bytes of text", size);
 }
 
 /* Copies `text`, every bad byte replaced. */
@@ -366,7 +366,8 @@ bt_status bt_text_bpe_encode(const bt_bpe *b, const char *text, size_t size, bt_
     bt_status status = bt_buf_status(&mended);
     status = status == BT_OK
                      ? encode_valid(b, mended.data, mended.size, merger, to, err)
-                     : bt_fail(err, BT_E_NOMEM, "no memory to mend %zu bytes of text", size);
+                     : bt_fail(err, BT_E_NOMEM, "out of memory to check %zu bytes of text",
+                               size);
     bt_buf_done(&mended);
     return status;
 }

@@ -25,7 +25,7 @@ static bt_status shape_of(bt_chat_format *f, const char *text, size_t size, bt_e
     }
     f->source = bt_strndup(BT_MEM_text, text, size);
     if (!f->source) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a chat template");
+        return bt_fail_nomem(err, size + 1, "a chat template");
     }
     return bt_text_chat_shape_detect(text, size, &f->shape, err);
 }
@@ -40,7 +40,7 @@ static bt_status shape_from_name(bt_chat_format *f, const char *name, bt_error *
                        "llama3, gemma) nor a template", shown);
     }
     f->source = status == BT_OK ? bt_strdup(BT_MEM_text, "") : NULL;
-    return f->source ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for a chat format");
+    return f->source ? BT_OK : bt_fail_nomem(err, 1, "a chat format");
 }
 
 static bt_status shape_from_file(bt_chat_format *f, const bt_gguf *file, bt_error *err)
@@ -62,7 +62,7 @@ bt_status bt_text_chat_format_create(const bt_gguf *file, const bt_tokenizer *to
 {
     bt_chat_format *f = bt_alloc_zero(BT_MEM_text, 1, sizeof *f);
     if (!f) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a chat format");
+        return bt_fail_nomem(err, sizeof *f, "a chat format");
     }
     const bt_status status = !override ? shape_from_file(f, file, err)
                              : is_template(override) ? shape_of(f, override, strlen(override), err)
@@ -176,7 +176,7 @@ bt_status bt_text_chat_render(const bt_chat_format *f, const bt_chat_message *me
         status = bt_buf_status(&ret_prompt->text) == BT_E_FULL
                      ? bt_fail(err, BT_E_BADINPUT, "the messages are longer than %u bytes together",
                                BT_RENDERED_BYTES_MAX)
-                     : bt_fail(err, BT_E_NOMEM, "no memory for a prompt of %zu messages",
+                     : bt_fail(err, BT_E_NOMEM, "out of memory for a prompt of %zu messages",
                                n_messages);
     }
     if (status == BT_OK) {

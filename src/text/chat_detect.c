@@ -128,7 +128,7 @@ static bt_status keep_text(const char *text, size_t size, char **ret_text, bt_er
 {
     bt_free(*ret_text);
     *ret_text = bt_strndup(BT_MEM_text, text, size);
-    return *ret_text ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for a chat template");
+    return *ret_text ? BT_OK : bt_fail_nomem(err, size + 1, "a chat template");
 }
 
 /* BOS is written first of all, or by nobody. */
@@ -389,7 +389,7 @@ bt_status bt_text_chat_shape_detect(const char *template_text, size_t size, bt_c
     *shape = (bt_chat_shape){ 0 };
     bt_chat_words words;
     if (bt_text_chat_words_read(template_text, size, &words) != BT_OK) {
-        return bt_fail(err, BT_E_NOMEM, "no memory to read a chat template");
+        return bt_fail(err, BT_E_NOMEM, "out of memory to read a chat template");
     }
     const bt_status status = detect(&words, shape, err);
     bt_text_chat_words_done(&words);

@@ -87,7 +87,7 @@ bt_status bt_text_special_create(const bt_vocab *v, bt_special **ret_special, bt
     }
     if (!s || !s->sorted || !s->is_candidate) {
         bt_text_special_destroy(s);
-        return bt_fail(err, BT_E_NOMEM, "no memory for the special ones of %u tokens", v->count);
+        return bt_fail_nomem(err, v->count * sizeof *s->sorted, "special tokens");
     }
     s->vocab = v;
     uint32_t n = 0;
@@ -339,7 +339,8 @@ bt_status bt_text_special_cut(const bt_special *s, const char *text, size_t size
     bt_free(f.places);
     bt_free(c.taken);
     bt_free(c.order);
-    return status == BT_OK ? BT_OK : bt_fail(err, status, "no memory to find special tokens in %zu "
+    return status == BT_OK ? BT_OK : bt_fail(err, status, "out of memory to find special tokens in "
+                                           "%zu "
                                              "bytes of text", size);
 }
 

@@ -172,7 +172,7 @@ static bt_status compile(bt_splitter *s, const bt_split_list *list, const char *
     bt_status status = bt_buf_status(&text);
     if (status != BT_OK) {
         bt_buf_done(&text);
-        return bt_fail(err, status, "no memory to compile a pre-tokenizer");
+        return bt_fail(err, status, "out of memory to compile a pre-tokenizer");
     }
 
     int code = 0;
@@ -208,7 +208,7 @@ bt_status bt_text_splitter_create(const bt_split_list *list, bt_splitter **ret_s
     }
     bt_status status = BT_OK;
     if (!s || !s->class_of || !s->memory) {
-        status = bt_fail(err, BT_E_NOMEM, "no memory for a pre-tokenizer");
+        status = bt_fail(err, BT_E_NOMEM, "out of memory for a pre-tokenizer");
     } else {
         fill_classes(s->class_of, list);
     }
@@ -379,6 +379,7 @@ bt_status bt_text_splitter_run(const bt_splitter *s, const char *text, size_t si
     pcre2_match_context_free(m.context);
     pcre2_match_data_free(m.data);
     bt_free(classes);
-    return status == BT_E_NOMEM ? bt_fail(err, status, "no memory to split %zu bytes of text", size)
+    return status == BT_E_NOMEM ? bt_fail(err, status, "out of memory to split %zu bytes "
+                                                       "of text", size)
                                 : status;
 }

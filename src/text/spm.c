@@ -111,7 +111,7 @@ bt_status bt_text_spm_encode(const bt_vocab *v, const char *text, size_t size, b
     bt_buf_done(&blanks);
     return status == BT_OK ? BT_OK
                            : bt_fail(err, status,
-                                     "no memory for the tokens of %zu bytes "
+                                     "out of memory for the tokens of %zu bytes "
                                      "of text",
                                      size);
 }

@@ -77,7 +77,7 @@ bt_status bt_text_stream_create(const bt_stop *stops, size_t n_stops, size_t pie
     bt_text_stream *s = bt_alloc_zero(BT_MEM_text, 1, sizeof *s + n_stops * sizeof(matcher) +
                                       n_fall * sizeof(uint32_t) + bytes + BT_STOP_BYTES_MAX + 1);
     if (!s) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %zu stop strings", n_stops);
+        return bt_fail(err, BT_E_NOMEM, "out of memory for %zu stop strings", n_stops);
     }
     s->stops = (matcher *)(void *)(s + 1);
     uint32_t *fall = (uint32_t *)(void *)(s->stops + n_stops);

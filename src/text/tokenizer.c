@@ -35,7 +35,7 @@ static bt_status make_digest(bt_tokenizer *t, bt_error *err)
     const bt_vocab *v = &t->vocab;
     bt_digester *d;
     if (bt_digester_create(&d) != BT_OK) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a tokenizer's digest");
+        return bt_fail(err, BT_E_NOMEM, "out of memory for a tokenizer's digest");
     }
     digest_u32(d, (uint32_t)v->model);
     if (v->pre) {
@@ -65,7 +65,7 @@ bt_status bt_text_tokenizer_create(const bt_gguf *file, bt_tokenizer **ret_token
 {
     bt_tokenizer *t = bt_alloc_zero(BT_MEM_text, 1, sizeof *t);
     if (!t) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a tokenizer");
+        return bt_fail_nomem(err, sizeof *t, "a tokenizer");
     }
     bt_status status = bt_text_vocab_load(file, &t->vocab, err);
     if (status == BT_OK) {
@@ -118,7 +118,7 @@ static bt_status encode_part(const bt_tokenizer *t, const char *text, size_t siz
 static bt_status push_id(bt_tokens *to, uint32_t id, bt_error *err)
 {
     const bt_status status = bt_text_tokens_push(to, id);
-    return status == BT_OK ? BT_OK : bt_fail(err, status, "no memory for more tokens");
+    return status == BT_OK ? BT_OK : bt_fail(err, status, "out of memory for more tokens");
 }
 
 /* Parts between cuts in turn; each stands at the beginning or behind a special token. */
@@ -216,7 +216,7 @@ bt_status bt_text_tokenizer_encode_spans(const bt_tokenizer *t, const bt_text_sp
                          "a prompt of more than %u bytes is too long to tokenise",
                          BT_RENDERED_BYTES_MAX);
     } else {
-        status = bt_fail(err, BT_E_NOMEM, "no memory for a prompt of %zu parts", n_spans);
+        status = bt_fail(err, BT_E_NOMEM, "out of memory for a prompt of %zu parts", n_spans);
     }
     bt_free(users);
     bt_buf_done(&text);

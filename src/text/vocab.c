@@ -119,7 +119,7 @@ static bt_status load_texts(const bt_gguf *file, bt_vocab *v, bt_error *err)
     v->texts = bt_alloc(BT_MEM_text, size);
     v->text_at = bt_alloc_zero(BT_MEM_text, (size_t)v->count + 1, sizeof *v->text_at);
     if (!v->texts || !v->text_at) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %u tokens", v->count);
+        return bt_fail_nomem(err, size, "the texts of a vocabulary");
     }
 
     uint32_t at = 0;
@@ -162,7 +162,7 @@ static bt_status index_texts(bt_vocab *v, bt_error *err)
     }
     v->slots = bt_alloc(BT_MEM_text, n_slots * sizeof *v->slots);
     if (!v->slots) {
-        return bt_fail(err, BT_E_NOMEM, "no memory to index %u tokens", v->count);
+        return bt_fail_nomem(err, n_slots * sizeof *v->slots, "the index of a vocabulary");
     }
     memset(v->slots, 0xFF, n_slots * sizeof *v->slots);
     v->slot_mask = n_slots - 1;
@@ -201,7 +201,7 @@ static bt_status load_types(const bt_gguf *file, bt_vocab *v, bt_error *err)
     static const char key[] = "tokenizer.ggml.token_type";
     v->types = bt_alloc(BT_MEM_text, v->count);
     if (!v->types) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %u token types", v->count);
+        return bt_fail_nomem(err, v->count, "the types of tokens");
     }
     memset(v->types, BT_TOKEN_NORMAL, v->count);
     const bt_gguf_pair *pair = bt_gguf_find(file, key);
@@ -234,7 +234,7 @@ static bt_status load_scores(const bt_gguf *file, bt_vocab *v, bt_error *err)
     BT_TRY(check_length(pair, key, v, err));
     v->scores = bt_alloc(BT_MEM_text, v->count * sizeof *v->scores);
     if (!v->scores) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %u scores", v->count);
+        return bt_fail_nomem(err, v->count * sizeof *v->scores, "the scores of tokens");
     }
     for (uint32_t id = 0; id < v->count; id++) {
         const float score = bt_float_of_bits(bt_get_le32(pair->data + (size_t)id * 4));

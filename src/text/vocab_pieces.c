@@ -68,7 +68,7 @@ static bt_status make_pieces(bt_vocab *v, bt_error *err)
     v->pieces = bt_alloc(BT_MEM_text, v->text_at[v->count]);
     v->piece_at = bt_alloc_zero(BT_MEM_text, (size_t)v->count + 1, sizeof *v->piece_at);
     if (!v->pieces || !v->piece_at) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the pieces of %u tokens", v->count);
+        return bt_fail_nomem(err, v->text_at[v->count], "the pieces of a vocabulary");
     }
     for (uint32_t id = 0; id < v->count; id++) {
         const size_t size = put_piece(v, id, v->pieces + v->piece_at[id]);

@@ -131,7 +131,7 @@ static bt_status fill_eog(bt_vocab *v, bt_error *err)
 {
     v->eog = bt_alloc_zero(BT_MEM_text, v->count, 1);
     if (!v->eog) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %u token flags", v->count);
+        return bt_fail_nomem(err, v->count, "the flags of tokens");
     }
     const uint32_t named[] = { v->eos, v->eot, v->eom, v->fim_pad, v->fim_repo, v->fim_separator };
     for (size_t i = 0; i < BT_LEN(named); i++) {
@@ -193,7 +193,7 @@ static bt_status load_suppressed(const bt_gguf *file, bt_vocab *v, bt_error *err
     }
     v->suppressed = bt_alloc(BT_MEM_text, (size_t)pair->count * sizeof *v->suppressed);
     if (!v->suppressed) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %" PRIu64 " suppressed tokens", pair->count);
+        return bt_fail_nomem(err, (size_t)pair->count * sizeof *v->suppressed, "suppressed tokens");
     }
     for (uint64_t i = 0; i < pair->count; i++) {
         const uint32_t id = bt_get_le32(pair->data + i * 4);

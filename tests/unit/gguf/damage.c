@@ -192,7 +192,7 @@ static void running_out_of_memory_leaves_nothing_behind(void **state)
         }
         assert_int_equal(status, BT_E_NOMEM);
         assert_null(file);
-        assert_non_null(strstr(err.text, "no memory"));
+        assert_non_null(strstr(err.text, "out of memory"));
     }
     /* File, path, keys and their index, tensors and theirs; no more. */
     assert_int_equal(n, 7);

@@ -195,7 +195,7 @@ static void running_out_of_memory_leaves_nothing_behind(void **state)
         }
         assert_int_equal(status, BT_E_NOMEM);
         assert_null(file);
-        assert_true(strstr(err.text, "no memory") != NULL);
+        assert_true(strstr(err.text, "out of memory") != NULL);
     }
     assert_true(n > 12);
     remove_parts("poor", 3);
