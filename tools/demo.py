@@ -71,7 +71,7 @@ def stop_children():
 
 
 class Progress:
-    """Elapsed seconds behind a line, shown once a step takes longer than two seconds."""
+    """Elapsed seconds after a line, shown once a step takes longer than two seconds."""
 
     def __init__(self, text):
         self.text = text

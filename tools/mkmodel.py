@@ -9,7 +9,7 @@ The weights are random but always the same: each tensor has its own generator, s
 variant has the base's weights wherever the shapes agree. NAME is the configuration's name unless
 --name says otherwise. Needs numpy and gguf_write.py beside it.
 
-What the shapes mean is told in docs/models/. All arithmetic here is float32, step by step, so that
+What the shapes mean is in docs/models/. All arithmetic here is float32, step by step, so that
 every version of numpy gives the same bytes.
 """
 import argparse

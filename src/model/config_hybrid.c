@@ -106,7 +106,7 @@ void bt_model_read_delta_nets(bt_model_keys *k, bt_model_config *c)
                           "are more than %u channels", k->architecture, c->n_delta_k, c->n_delta_v,
                           c->delta_dim, BT_WIDTH_MAX);
     } else if (c->head_dim_k != c->head_dim_v) {
-        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s has keys of %u and values of %u; a gate behind "
+        bt_model_key_fail(k, BT_E_UNSUPPORTED, "%s has keys of %u and values of %u; a gate after "
                           "attention needs them equal", k->architecture, c->head_dim_k,
                           c->head_dim_v);
     }

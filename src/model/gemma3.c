@@ -1,5 +1,5 @@
 /* Gemma 3, text: sliding layers between full ones, each with angles of its own; norms before and
- * behind both blocks. docs/models/gemma3.md tells it in words, docs/models/gemma3.py in numpy; this
+ * after both blocks. docs/models/gemma3.md has it in words, docs/models/gemma3.py in numpy; this
  * file keeps their order. */
 #include <math.h>
 

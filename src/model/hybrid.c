@@ -1,5 +1,5 @@
 /* Qwen3.5 and 3.6, dense and with experts, and Qwen3-Next: of every few layers one has attention
- * with a gate behind it, the others are gated delta nets. docs/models/qwen35.md, qwen35moe.md and
+ * with a gate after it, the others are gated delta nets. docs/models/qwen35.md, qwen35moe.md and
  * qwen3next.md tell it in words, docs/models/hybrid.py in numpy; this file keeps their order. */
 #include <math.h>
 

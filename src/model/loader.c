@@ -125,7 +125,7 @@ static bt_weight load_named(bt_model_loader *l, const char *name, uint32_t n_in,
     return bt_model_tensor_fits(l, t, n_in, n_out) ? bt_model_load_tensor(l, t, false) : none;
 }
 
-/* The four forms of the door differ in two answers only. */
+/* The four public forms differ in two answers only. */
 #define LOAD_NAMED(n_in, n_out, optional)                                \
     char full[NAME_MAX];                                                 \
     va_list args;                                                        \

@@ -1,6 +1,6 @@
 /* Qwen3, dense and with experts: q and k are normed head by head before they are rotated.
- * docs/models/qwen3.md and qwen3moe.md tell it in words, the twins beside them in numpy; this file
- * keeps their order. */
+ * docs/models/qwen3.md and qwen3moe.md have it in words, the reference implementations beside
+ * them in numpy; this file keeps their order. */
 #include "model/family.h"
 
 typedef struct {

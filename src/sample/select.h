@@ -39,7 +39,7 @@ void bt_sample_select_offer(bt_candidate *heap, uint32_t *count, uint32_t k, bt_
 /* From a heap with the worst on top to a list, best first. */
 void bt_sample_select_order(bt_candidate *heap, uint32_t count);
 
-/* Any list becomes a heap with the best on top; take moves the best behind the heap's end, so that
+/* Any list becomes a heap with the best on top; take moves the best after the heap's end, so that
  * after m takes the last m entries of the list are the m best, best last. */
 void bt_sample_select_heap_best(bt_candidate *list, uint32_t count);
 bt_candidate bt_sample_select_take_best(bt_candidate *list, uint32_t *count);

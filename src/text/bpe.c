@@ -339,7 +339,7 @@ static bt_status encode_valid(const bt_bpe *b, const char *text, size_t size, bt
 }
 
 /* Copies `text`, every bad byte replaced. */
-static void put_mended(bt_buf *to, const char *text, size_t size)
+static void put_valid(bt_buf *to, const char *text, size_t size)
 {
     size_t good = 0;
     for (size_t at = 0; at < size;) {
@@ -360,14 +360,14 @@ bt_status bt_text_bpe_encode(const bt_bpe *b, const char *text, size_t size, bt_
     if (bt_text_utf8_valid(text, size)) {
         return encode_valid(b, text, size, merger, to, err);
     }
-    bt_buf mended;
-    bt_buf_init(&mended, BT_MEM_text, 3 * (size_t)BT_RENDERED_BYTES_MAX);
-    put_mended(&mended, text, size);
-    bt_status status = bt_buf_status(&mended);
+    bt_buf valid;
+    bt_buf_init(&valid, BT_MEM_text, 3 * (size_t)BT_RENDERED_BYTES_MAX);
+    put_valid(&valid, text, size);
+    bt_status status = bt_buf_status(&valid);
     status = status == BT_OK
-                     ? encode_valid(b, mended.data, mended.size, merger, to, err)
+                     ? encode_valid(b, valid.data, valid.size, merger, to, err)
                      : bt_fail(err, BT_E_NOMEM, "out of memory to check %zu bytes of text",
                                size);
-    bt_buf_done(&mended);
+    bt_buf_done(&valid);
     return status;
 }

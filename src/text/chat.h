@@ -2,7 +2,7 @@
  *
  * The format is recognised from the model's own template (ChatML, Llama 3, Gemma shapes), and what
  * is rendered is what the template would render (docs/tokenizers.md). A template that holds
- * anything beyond the known shapes is refused with the names of those known; the door for a full
+ * anything beyond the known shapes is refused with the names of those known; the place for a full
  * template engine is the `render` member behind this header.
  * The prompt comes as spans that say who wrote them, so that "<|im_end|>" typed by a user stays
  * text.

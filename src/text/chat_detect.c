@@ -1,4 +1,4 @@
-/* Recognises a template by all of its words. A family is told by its markers; then every name must
+/* Recognises a template by all of its words. A family is known by its markers; then every name must
  * be one that the family's templates use, and every literal that holds a marker must be one whose
  * meaning is known. A single unknown one means that the template does something else, and it is
  * refused: a prompt that is slightly wrong is worse than none. */
@@ -221,7 +221,7 @@ static bt_status check_chatml_words(bt_chat_words *w, bt_chat_shape *shape, bt_e
             *word = (bt_chat_word){ BT_CHAT_LITERAL, "", 0 };
         } else if (is(word, BT_CHAT_LITERAL, "<|im_end|>") &&
                    (i + 1 == w->count || !starts(word + 1, "\n"))) {
-            return refuse(err, r.family, "has no newline behind", "<|im_end|>");
+            return refuse(err, r.family, "has no newline after", "<|im_end|>");
         }
     }
     BT_TRY(refuse_prose(w, r.family, shape->default_system, err));

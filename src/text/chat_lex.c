@@ -1,6 +1,6 @@
 /* Reads a Jinja template as far as recognising it needs: which names and string literals its tags
  * hold, and whether anything between tags would be printed. Blanks are treated as model templates
- * are run: the first newline behind a statement goes, and so do blanks between the beginning of a
+ * are run: the first newline after a statement goes, and so do blanks between the beginning of a
  * line and a statement. */
 #include <string.h>
 
@@ -83,7 +83,7 @@ static bool ends_here(const lexer *x, char mark)
     return x->end - x->at >= 2 && x->at[0] == mark && x->at[1] == '}';
 }
 
-/* Behind the tag's end mark: a statement's newline goes with it. */
+/* After the tag's end mark: a statement's newline goes with it. */
 static void leave_tag(lexer *x, char mark, bool strip, bool keep)
 {
     x->at += 2;
@@ -98,7 +98,7 @@ static void leave_tag(lexer *x, char mark, bool strip, bool keep)
     }
 }
 
-/* From behind the opening mark to behind the closing one. */
+/* From after the opening mark to after the closing one. */
 static void read_tag(lexer *x, char mark)
 {
     while (x->at < x->end && !x->words->broken) {

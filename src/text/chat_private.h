@@ -1,4 +1,4 @@
-/* text/chat_private.h - what the files behind chat.h share. */
+/* text/chat_private.h - what the files of chat.h share. */
 #ifndef BT_TEXT_CHAT_PRIVATE_H
 #define BT_TEXT_CHAT_PRIVATE_H
 

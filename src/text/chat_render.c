@@ -145,7 +145,7 @@ static const char *find(text t, const char *s, bool last)
     return found;
 }
 
-/* The final assistant message is left open: nothing is written behind its content. */
+/* The final assistant message is left open: nothing is written after its content. */
 static bool stays_open(const renderer *r, size_t i)
 {
     return r->options->continue_final && i + 1 == r->n;
@@ -210,7 +210,7 @@ static size_t last_query(const renderer *r)
     return r->n - 1;
 }
 
-/* Thoughts of an answer are shown only behind the last query. */
+/* Thoughts of an answer are shown only after the last query. */
 static void put_thinking_answer(const renderer *r, size_t i, bool behind_query)
 {
     static const char end_mark[] = "</think>", begin_mark[] = "<think>";
@@ -381,7 +381,7 @@ static bt_status check_gemma(const renderer *r, size_t first, bt_error *err)
                            "messages[%zu]: roles must alternate between user and "
                            "assistant, beginning with user%s; this one is %s",
                            i,
-                           r->format->shape.no_system ? "" : " behind at most one system message",
+                           r->format->shape.no_system ? "" : " after at most one system message",
                            r->messages[i].role);
         }
     }

@@ -207,7 +207,7 @@ static bool is_blank(char c)
 
 static bool touches_user(const cutter *c, size_t begin, size_t end)
 {
-    size_t low = 0, high = c->n_users;        /* the first range that ends behind `begin` */
+    size_t low = 0, high = c->n_users;        /* the first range that ends after `begin` */
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         if (c->users[middle].end <= begin) {
@@ -219,7 +219,7 @@ static bool touches_user(const cutter *c, size_t begin, size_t end)
     return low < c->n_users && c->users[low].begin < end;
 }
 
-/* Phi-3 takes the blanks behind its special tokens, but for these. */
+/* Phi-3 takes the blanks after its special tokens, but for these. */
 static bool strips_right(const bt_vocab *v, uint32_t id)
 {
     static const char *const keep[] = { "<unk>", "<s>", "<|endoftext|>" };

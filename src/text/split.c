@@ -269,7 +269,7 @@ typedef struct {
     pcre2_match_context *context;
 } matcher;
 
-/* The first match at or behind `from`; PCRE2's result. */
+/* The first match at or after `from`; PCRE2's result. */
 static int match(const matcher *m, const uint8_t *text, size_t size, size_t from)
 {
     int n = pcre2_match(m->code, text, size, from, 0, m->data, m->context);

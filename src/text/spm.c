@@ -68,7 +68,7 @@ static bt_status finish(const context *x, uint32_t end, bt_merger *m, bt_tokens 
     return BT_OK;
 }
 
-/* Where no token holds both sides of a border no merge crosses it, so what is before a blank is
+/* Where no token holds both sides of a boundary no merge crosses it, so what is before a blank is
  * mostly done for itself: the same tokens, with memory for a word instead of for the whole. */
 static bt_status encode(const bt_vocab *v, const char *text, uint32_t size, bt_merger *m,
                         bt_tokens *to)

@@ -121,7 +121,7 @@ static bt_status push_id(bt_tokens *to, uint32_t id, bt_error *err)
     return status == BT_OK ? BT_OK : bt_fail(err, status, "out of memory for more tokens");
 }
 
-/* Parts between cuts in turn; each stands at the beginning or behind a special token. */
+/* Parts between cuts in turn; each stands at the beginning or after a special token. */
 static bt_status encode_parts(const bt_tokenizer *t, const input *in, const bt_cuts *cuts,
                               bt_merger *m, bt_tokens *to, bt_error *err)
 {

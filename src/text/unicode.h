@@ -50,7 +50,7 @@ bool bt_text_utf8_valid(const char *text, size_t size);
 size_t bt_text_utf8_put(uint32_t code, char to[BT_UTF8_MAX]);
 
 /* A copy for an error sentence: controls and ill-formed bytes become '?', and what does not fit is
- * cut off behind a whole character. */
+ * cut off after a whole character. */
 void bt_text_utf8_show(const char *text, size_t size, char *to, size_t room);
 enum { BT_UTF8_SHOWN_MAX = 64 };
 

@@ -35,7 +35,7 @@ typedef struct {
     const bt_split_name *pre;             /* of BPE; NULL else */
     uint32_t             count;
 
-    /* Texts one behind the other, and pieces likewise; [count + 1] offsets. */
+    /* Texts one after the other, and pieces likewise; [count + 1] offsets. */
     char     *texts;
     uint32_t *text_at;
     char     *pieces;
@@ -51,7 +51,7 @@ typedef struct {
     uint32_t  bos, eos, unk, eot, eom;    /* UINT32_MAX: none */
     uint32_t  fim_prefix, fim_suffix, fim_middle, fim_pad, fim_repo, fim_separator;
     bool      add_bos, add_eos, add_space_prefix;
-    bool      strip_right;                /* blanks behind special tokens go (Phi-3) */
+    bool      strip_right;                /* blanks after special tokens go (Phi-3) */
 
     uint32_t *suppressed;
     size_t    n_suppressed;

@@ -200,7 +200,7 @@ static void templates_that_do_more_are_refused(void **state)
             {"{{ '<|im_start|>'", "does not end"},
             {"{{ '<|im_start|>", "does not end"},
             {"{% macro x() %}{{ '<|im_start|>' }}{% endmacro %}", "uses 'macro'"},
-            {"{{ '<|im_start|>' + messages[0].content + '<|im_end|>' }}", "no newline behind"},
+            {"{{ '<|im_start|>' + messages[0].content + '<|im_end|>' }}", "no newline after"},
             {"{{ '<|im_start|>reflect\\n' }}", "writes '<|im_start|>reflect"},
             {"{{ '<|im_start|>' + 'Answer in French. ' }}", "writes 'Answer in French. '"},
             {"{{ '<|im_start|>assistant\\n<think>' }}", "writes '<|im_start|>assistant"},
