@@ -5,8 +5,8 @@
  * servers and several prompts are served at once; the engine packs a chunk of each into one step.
  *
  * Lifetime: open to close, before the engine is destroyed.
- * Threads:  one listener; per peer one reader and one sender, plus the link's writer. All doors
- *           here may be called from any thread except close.
+ * Threads:  one listener; per client a reader and the link's writer. All functions here may be
+ *           called from any thread, close from the owner's.
  * Failure:  open only (address, key file, memory). A peer that breaks the protocol or vanishes
  *           loses its own prompts and nothing else.
  */
@@ -23,6 +23,8 @@ typedef struct {
     uint32_t        n_prefill;         /* prompts in work at once; 0: the engine's n_parallel */
     uint32_t        n_peers;           /* servers at once; 0: 16 */
     bool            share_cache;       /* servers find each other's prompts in the prefix cache */
+    uint32_t        stall_ms;          /* a prompt that its client holds up ends after so long while
+                                          others wait; 0: 30 s */
     const char     *trace_file;        /* a timeline of all prompts (base/timeline.h); NULL: none */
     const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
     bt_link_options link;              /* key_file, heartbeat, buffers */

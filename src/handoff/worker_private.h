@@ -1,120 +1,112 @@
 /* handoff/worker_private.h - what the files of the worker's side share.
  *
- * worker.c   open, drain, close, status; the listener's thread
- * guest.c    one reader thread per connected server: handshake, frames
- * visitor.c  one who only looks and measures, in place of a server
- * push.c     one prompt: what is ready to be sent, in which order; callbacks of engine and link
- * push_state.c   its recurrent states: the last one, and those that follow COMMIT
- * sender.c   one sender thread per connected server: pieces to the link, ends of prompts
+ * worker.c          open, drain, close, status; the listener's thread; shares of the worker
+ * worker_session.c  one client: its reader's thread, handshake, deadlines
+ * worker_frames.c   what it sends
+ * worker_settle.c   what its prompts' machines want done; the engine's events
+ * worker_stream.c   one prompt: submit, what the engine computes, what leaves
+ * worker_probe.c    `baton doctor` in place of a client
  *
- * Locking: guest.lock guards the guest's list and what engine, reader and sender share of a push.
- * Engine and link are called without it. Only the sender takes a push off the list and frees it,
- * when nobody has it pinned, the engine has said END and no bulk frame of it is queued.
+ * A session has two threads. The reader feeds the machines of its prompts (transfer/worker.h) with
+ * frames, events and deadlines, carries out what they say, and alone takes prompts off the list and
+ * frees them. The link's writer asks for the next frame and exports rows into its send buffer; a
+ * prompt from which it is writing just now (`filling`) keeps its pages until it is through. The
+ * engine's threads only move numbers.
+ *
+ * Locks, none taken while another is held: session.lock, worker.lock, worker.pace_lock. Engine and
+ * link are called without them, except bt_link_send, _wake, _pull and _set_load, which never block.
  */
 #ifndef BT_HANDOFF_WORKER_PRIVATE_H
 #define BT_HANDOFF_WORKER_PRIVATE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
-#include "transfer/receipt.h"
-#include "route/router.h"
+#include "base/sync.h"
 #include "base/timeline.h"
+#include "cost/fit.h"
+#include "engine/engine.h"
 #include "handoff/worker.h"
+#include "route/chunk_plan.h"
+#include "transfer/worker.h"
 #include "wire/codec.h"
-#include "wire/order.h"
 #include "wire/identity.h"
+#include "wire/tally.h"
 
 enum {
-    BT_HANDOFF_LISTEN_MS = 200,        /* ended connections are cleared away this often */
-    BT_HANDOFF_POLL_MS = 10,           /* the engine's END is looked for at least this often */
-    BT_HANDOFF_END_MS = 1,             /* where END is all that is missing */
-    BT_HANDOFF_REST_MS = 200,          /* with no prompt: load is told this often */
     BT_HANDOFF_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
-    BT_HANDOFF_STRANGERS_MAX = 16,     /* connections that have not said HELLO yet */
-    BT_HANDOFF_WARN_MS = 1000,         /* between two lines about strangers */
-    BT_HANDOFF_STRANGER_MS = 100,      /* the time for HELLO that nobody can take from them */
-    BT_HANDOFF_PEERS_DEFAULT = 16
+    BT_HANDOFF_PENDING_MAX = 16,       /* connections that have not said HELLO yet */
+    BT_HANDOFF_PENDING_MS = 100,       /* the time for HELLO that nobody can take from them */
+    BT_HANDOFF_WARN_MS = 1000,         /* between two lines about pending connections */
+    BT_HANDOFF_CLIENTS_DEFAULT = 16,
+    BT_HANDOFF_STALL_MS = 30000,       /* what does not move for so long ends while others wait */
+    BT_HANDOFF_STALL_MAX_MS = 600000   /* and whether they do or not */
 };
-
-/* When the link is behind, a run of complete positions is cut into pieces of at most so many bytes
- * and tokens, so that CHUNKs keep coming and a lost connection costs little. */
-#define BT_HANDOFF_SEGMENT_BYTES  (4u << 20)
-#define BT_HANDOFF_SEGMENT_TOKENS 256u
-
-/* Bulk frames queued per server: enough to keep the writer busy, little enough that a short prompt
- * does not wait long behind the rows of long ones. */
-#define BT_HANDOFF_QUEUE_BYTES (4u << 20)
 
 #define BT_HANDOFF_NONE UINT32_MAX
 
-typedef struct bt_handoff_guest bt_handoff_guest;
-typedef struct bt_handoff_push  bt_handoff_push;
+typedef struct bt_worker_session bt_worker_session;
+typedef struct bt_worker_stream  bt_worker_stream;
 
-struct bt_handoff_push {
-    bt_handoff_push  *next;
-    bt_handoff_guest *guest;
-    uint32_t          stream;
-    bt_wire_prefill   asked;
-    bt_kv_form      form;            /* as asked for */
-    bt_kv_scratch      room;            /* link's writer thread; empty where rows go as stored */
-    uint64_t          token_bytes;     /* on the wire */
-    uint32_t         *tokens;          /* until the request is submitted, or for the borders */
-    uint32_t          n_got;
-    bt_wire_tally    *tally;           /* link's writer thread */
-    double            submit_ms;
-    uint64_t          lane;            /* of the trace; the next one is its too */
-    double            step_begun_ms;   /* engine's thread: a step's first layer was done */
+struct bt_worker_stream {
+    bt_worker_stream  *next;
+    bt_worker_session *session;
+    uint32_t        stream;
+    bt_wire_prefill asked;
+    bt_kv_form      form;              /* as asked for */
+    uint64_t        lane;              /* of the timeline; the next one is its too */
 
-    /* guest->lock */
-    bt_request *request;               /* NULL until all tokens are there */
-    uint32_t    pins;                  /* others who use `request` just now */
-    uint32_t    n_queued;              /* bulk frames accepted, neither filled nor dropped yet */
-    uint64_t    credit;
-    bool        cancelled;             /* nobody wants it any more */
-    bool        tell_cancelled;        /* and the server waits for CANCELLED */
-    bool        ended;                 /* the engine said END */
-    bt_error    failure;               /* status other than OK: the server gets ERROR */
-    bool        started;               /* the first layer was told; n_cached is known */
-    uint32_t    n_cached;
-    uint32_t   *ready;                 /* [n_layers] rows below it may be exported */
-    uint32_t    complete;              /* all layers below it may be */
+    /* The reader. */
+    uint32_t   *tokens;                /* until the request is submitted, or for checkpoints */
+    uint32_t    n_got;
+    bool        admitted;              /* counted in the session's share */
+    bool        ended;                 /* the engine's END was read */
+    bt_error    failure;               /* what ERROR says */
+
+    /* The writer. */
+    bt_kv_scratch  scratch;            /* empty where rows go as stored */
+    bt_wire_tally *tally;
+    uint32_t       snapshot;           /* pinned for the present checkpoint, or BT_HANDOFF_NONE */
+    double         fill_ms;            /* when writing the present piece began */
+    uint64_t       queue_us, compute_us;   /* what CHUNK and COMMIT say */
+
+    double step_ms;                    /* the engine's thread: a step's first layer was done */
+
+    /* session->lock */
+    bt_transfer_worker machine;
+    uint32_t    todo;                  /* actions that the reader has to carry out */
+    bt_request *request;               /* NULL before submit and after release */
+    bool        filling;               /* the writer works on `piece` */
+    bt_transfer_piece piece;
     uint32_t    counted;               /* positions not in worker->queued_tokens any more */
-    double      complete_ms;           /* when complete reached the end */
-
-    /* sender */
-    double   queue_ms;                 /* in the engine's line, by its word */
-    uint32_t segment_first, segment_end;   /* positions being sent, all layers, then CHUNK */
-    uint32_t layer, position;          /* next piece of it */
-    uint32_t state_offset;             /* next part of the layer's state */
-    bool     committed;                /* COMMIT is queued */
-    uint32_t borders[BT_WIRE_BORDERS_MAX], n_borders;      /* whose states follow COMMIT */
-    uint32_t snapshots[BT_WIRE_BORDERS_MAX];               /* pinned; BT_HANDOFF_NONE: not */
-    uint32_t border;                   /* the one that is being sent */
-    bool     border_begun;
+    double      submit_ms, queue_ms;   /* given to the engine; waiting there, by its word */
+    double      complete_ms;           /* all is computed; 0: not yet */
+    bool        committed;             /* COMMIT is written, and nothing else was said since */
 };
 
-struct bt_handoff_guest {
-    bt_handoff_guest *next;
-    bt_worker        *worker;
-    bt_link          *link;
-    char              name[128];
-    pthread_t         reader, sender;
-    bool              sender_runs;
-    char              host[128];       /* the name without its port */
-    double            begun_ms;
-    uint64_t          session;         /* the server's, from HELLO */
-    bool              evicted;         /* worker->lock; a stranger that made room for another */
-    atomic_bool       greeted;         /* said HELLO and was welcomed */
-    atomic_bool       visiting;        /* said VISIT */
-    atomic_bool       finished;        /* the reader is about to return */
+struct bt_worker_session {
+    bt_worker_session *next;
+    bt_worker *worker;
+    bt_link   *link;
+    char       name[128], host[128];   /* address and port; without the port */
+    pthread_t  reader;
+    double     begun_ms;
+    uint64_t   id;                     /* the client's, from HELLO */
+    atomic_bool greeted;               /* said HELLO and was welcomed */
+    atomic_bool probing;               /* said VISIT */
+    atomic_bool finished;              /* the reader is about to return */
 
-    pthread_mutex_t   lock;
-    pthread_cond_t    wake;            /* rows, credit, tokens, cancel, closing */
-    bool              closing;         /* the connection is gone */
-    uint32_t          stream_last;
-    uint32_t          n_pushes;
-    bt_handoff_push  *pushes;
+    bool       evicted;                /* worker->lock; it made room for another */
+    uint32_t   n_open, n_unstarted;    /* worker->lock; prompts; those with nothing computed yet */
+    uint64_t   n_admitted_tokens;      /* worker->lock; of prompts within the share */
+
+    pthread_mutex_t lock;
+    pthread_cond_t  event;             /* the engine has put one */
+    bool       has_event;
+    uint32_t   stream_last, stream_turn;   /* the newest; whose frame left last */
+    bt_worker_stream *streams;         /* in order of arrival */
+    bt_worker_stream *filling;         /* the writer works on a piece of it */
+    uint64_t   pulled_ns;              /* when the writer last asked */
+    bool       idle;                   /* there was nothing for it then */
 };
 
 struct bt_worker {
@@ -123,61 +115,84 @@ struct bt_worker {
     uint64_t           *state_bytes;   /* [n_layers] NULL: no layer keeps a state */
     uint64_t            epoch;
     bool                share_cache;
-    uint32_t            n_prefill, n_streams, n_peers, n_ctx, n_vocab;
-    char               *numerics;
+    uint32_t            n_prefill, n_streams, n_clients_max, n_ctx, n_vocab, stall_ms;
+    char               *isa;
     bt_wire_hello       own;
     bt_listener        *listener;
     pthread_t           thread;
     bool                thread_runs;
+    bt_timeline        *timeline;      /* NULL: none */
     atomic_bool         stopping, draining;
-    atomic_uint         n_in_flight, n_connected, n_visitors;
+    atomic_uint         n_in_flight, n_connected, n_probing;
     atomic_ullong       queued_tokens;     /* not computed yet, of all prompts in flight */
-    atomic_ullong       n_lanes;
-    bt_timeline           *trace;         /* NULL: none */
-    atomic_ullong       n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled, n_errors,
-                        n_corrupt;
+    atomic_ullong       n_lanes, n_connects, n_rejects, n_prompts, n_tokens, n_bytes, n_cancelled,
+                        n_errors, n_corrupt;
 
     pthread_mutex_t     lock;          /* guards the rest */
-    bt_handoff_guest   *guests;
-    double              probe_used, probe_ms;  /* of visitors' allowance; when that was so */
-    double              warned_ms;     /* the last line about somebody who is no server */
-    uint64_t            n_unsaid;      /* that were not worth another one since */
-    pthread_mutex_t     pace_lock;     /* guards step_ms; taken last */
-    bt_cost_fit              step_ms;       /* of steps that had one prompt */
+    pthread_cond_t      drained;       /* n_in_flight became 0 */
+    bt_worker_session  *sessions;
+    double              probe_used, probe_ms;  /* of the probes' allowance; when that was so */
+    double              warned_ms;     /* the last line about a connection that is no client */
+    uint64_t            n_suppressed;  /* lines since then */
+
+    pthread_mutex_t     pace_lock;     /* guards step_cost */
+    bt_cost_fit         step_cost;     /* of steps that had one prompt */
 };
 
-/* ---- guest.c ---- */
-void *bt_handoff_guest_main(void *guest);
-void  bt_handoff_guest_drain(bt_handoff_guest *g);
-/* A warning about this peer, once a second at most: strangers must not fill the log. */
-void  bt_handoff_guest_warn(bt_handoff_guest *g, const char *what, const char *reason);
+/* ---- worker.c ---- */
+/* What PING tells all clients: after prompts came, went or moved. Any thread. */
+void bt_handoff_worker_tell_load(bt_worker *w);
+/* A prompt of a session came (n_open), began to be computed, or went; wakes sessions to look anew
+ * where that may let them go on. */
+void bt_handoff_worker_count_open(bt_worker_session *s, int by);
+void bt_handoff_worker_count_unstarted(bt_worker_session *s, int by);
+/* Whether n_tokens more are within the session's share: of a worker that several clients use at
+ * once each gets an equal part, and one prompt in any case. Counts them then. */
+bool bt_handoff_worker_admit(bt_worker_session *s, uint32_t n_tokens);
+void bt_handoff_worker_give_back(bt_worker_session *s, uint32_t n_tokens);
+/* Whether prompts of other clients wait to be computed. */
+bool bt_handoff_worker_others_wait(const bt_worker_session *s);
+void bt_handoff_worker_count_in_flight(bt_worker *w, int by);
+/* Where to split the prompt, by what this worker and the link have shown so far; how many. */
+uint32_t bt_handoff_worker_plan_splits(bt_worker *w, const bt_wire_prefill *asked,
+                                       const bt_kv_form *form,
+                                       uint32_t ret_splits[BT_ROUTE_SPLITS_MAX]);
+/* A warning about a pending connection, once a second at most: they must not fill the log. */
+void bt_handoff_worker_warn(bt_worker_session *s, const char *what, const char *reason);
+
+/* ---- worker_session.c ---- */
+void *bt_handoff_session_main(void *session);
+void  bt_handoff_session_drain(bt_worker_session *s);
 /* Says no, and waits a moment for it to arrive. */
-void  bt_handoff_guest_reject(bt_handoff_guest *g, const bt_wire_reject *m);
+void  bt_handoff_session_reject(bt_worker_session *s, const bt_wire_reject *m);
 
-/* ---- visitor.c: from VISIT to the end of the connection ---- */
-void bt_handoff_visitor_serve(bt_handoff_guest *g, const bt_frame *frame);
+/* ---- worker_frames.c ---- */
+/* A failure is one of the connection; a stream's own failures end the stream only. */
+BT_MUST_CHECK bt_status bt_handoff_session_take_frame(bt_worker_session *s, const bt_frame *frame,
+                                                      bt_error *err);
 
-/* ---- push.c ---- */
-bt_status bt_handoff_push_create(bt_handoff_guest *g, uint32_t stream, const bt_wire_prefill *asked,
-                                 bt_handoff_push **ret_push, bt_error *err);
-void bt_handoff_push_destroy(bt_handoff_push *u);
-/* All tokens are there: gives the prompt to the engine. Lock free. */
-bt_status bt_handoff_push_submit(bt_handoff_push *u, bt_error *err);
+/* ---- worker_settle.c ---- */
+void bt_handoff_stream_put(bt_worker_stream *u, bt_transfer_worker_input i);
+bt_transfer_worker_state bt_handoff_stream_state(bt_worker_stream *u);
+void bt_handoff_session_say_error(bt_worker_session *s, uint32_t stream, const bt_error *why);
+/* Carries out all that the machines want done, and frees prompts that are done. */
+void bt_handoff_session_settle(bt_worker_session *s);
+void bt_handoff_session_take_events(bt_worker_session *s);
 
-typedef enum {
-    BT_PIECE_NONE, BT_PIECE_ROWS, BT_PIECE_STATE, BT_PIECE_CHUNK, BT_PIECE_COMMIT
-} bt_piece_kind;
-/* Lock held. The next bulk frame of this prompt, entered as queued; NONE: not now. */
-bt_piece_kind bt_handoff_push_next(bt_handoff_push *u, bt_bulk *ret_bulk);
-/* Lock held. Whether states of borders are still to follow its COMMIT. */
-bool bt_handoff_push_owes_snapshots(const bt_handoff_push *u);
-/* Lock held. All below `position` is computed. */
-void bt_handoff_push_complete(bt_handoff_push *u, uint32_t position);
+/* ---- worker_probe.c: from VISIT to the end of the connection ---- */
+void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame);
 
-/* ---- sender.c ---- */
-void *bt_handoff_sender_main(void *guest);
-void  bt_handoff_guest_tell_load(bt_handoff_guest *g);
-/* Control frames about a stream; what the link cannot take is lost with it. */
-void  bt_handoff_guest_error(bt_handoff_guest *g, uint32_t stream, const bt_error *why);
+/* ---- worker_stream.c ---- */
+BT_MUST_CHECK bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
+                                                 const bt_wire_prefill *asked,
+                                                 bt_worker_stream **ret_stream, bt_error *err);
+void bt_handoff_stream_destroy(bt_worker_stream *u);   /* NULL is fine */
+/* Gives the prompt to the engine. Lock free. */
+BT_MUST_CHECK bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err);
+/* Lock free. The request is gone, with all that it held. */
+void bt_handoff_stream_release(bt_worker_stream *u, bt_request *request);
+/* The link's source; the context is the session. */
+bool bt_handoff_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret);
+void bt_handoff_stream_sealed(void *session, uint32_t stream, uint64_t hash);
 
 #endif

@@ -9,7 +9,8 @@
 #define SEGMENT_TOKENS 256u
 
 /* Parts of a state are as large as a frame allows. */
-enum { PART_MAX = BT_WIRE_BODY_BYTES_MAX - 64, NO_STATES = UINT32_MAX };
+enum { PART_MAX = BT_WIRE_BODY_BYTES_MAX - 64 };
+#define NO_STATES UINT32_MAX
 
 static uint32_t n_layers_of(const bt_transfer_worker *w) { return w->ask.form->layout->n_layers; }
 

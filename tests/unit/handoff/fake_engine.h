@@ -1,6 +1,6 @@
 /* tests/unit/handoff/fake_engine.h - an engine without a model, for tests of handoff/.
  *
- * It implements the doors of engine/engine.h that handoff/ uses. As a worker's engine it "computes"
+ * It implements what handoff/ uses of engine/engine.h. As a worker's engine it "computes"
  * a row as a digest of the tokens up to it, the layer and the kind, one thread per request, with a
  * pause per layer; as a server's engine it stores imported rows and states and remembers how each
  * ticket ended. Rows can therefore be compared byte by byte with what they must be.
@@ -58,6 +58,9 @@ struct bt_engine {
     atomic_uint       n_cached;            /* found in the prefix cache */
     atomic_uint       fail_at;             /* position at which requests fail; 0: never */
     atomic_int        n_requests;          /* alive */
+    uint32_t          n_seats;             /* requests that compute or hold pages; 0: any number */
+    uint32_t          n_seated;            /* lock */
+    pthread_cond_t    seat_freed;
 
     /* recurrent states; the server's side only */
     uint64_t          state_bytes;         /* that FAKE_STATE_LAYER keeps; 0: none keeps one */
@@ -75,7 +78,9 @@ struct bt_request {
     uint32_t  *tokens;
     uint32_t   n_tokens, chunk;
     bt_push    push;
-    bool       has_push;
+    bool       has_push, seated;
+    void     (*on_event)(void *context);
+    void      *on_event_context;
     pthread_t  thread;
     atomic_bool cancelled;
     pthread_mutex_t lock;
@@ -134,6 +139,7 @@ static inline bt_engine *fake_engine_new(bool push, uint32_t chunk, uint8_t weig
                                       .queue_max = 16, .push = push };
     e->n_tickets = 1;                      /* 0 would say that there is none */
     pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->seat_freed, NULL);
     return e;
 }
 
@@ -322,18 +328,6 @@ void bt_engine_snapshot_close(bt_engine *e, uint32_t snapshot, uint64_t cache_ke
     pthread_mutex_unlock(&e->lock);
 }
 
-/* How many are being written, and how many are kept. */
-static inline uint32_t fake_snapshots(bt_engine *e, bool open)
-{
-    uint32_t n = 0;
-    pthread_mutex_lock(&e->lock);
-    for (uint32_t i = 0; i < FAKE_SNAPSHOTS; i++) {
-        n += open ? e->snapshots[i].open : !e->snapshots[i].open && e->snapshots[i].at > 0;
-    }
-    pthread_mutex_unlock(&e->lock);
-    return n;
-}
-
 void bt_engine_external_hedge(bt_engine *e, uint64_t ticket)
 {
     atomic_store(&e->tickets[ticket].hedged, true);
@@ -343,15 +337,50 @@ void bt_engine_external_hedge(bt_engine *e, uint64_t ticket)
 
 bt_request_options bt_engine_request_defaults(void) { return (bt_request_options){ 0 }; }
 
+static inline void fake_put_event(bt_request *r, int n_events, bt_finish finish)
+{
+    pthread_mutex_lock(&r->lock);
+    r->finish = finish;
+    r->n_events = n_events;
+    pthread_mutex_unlock(&r->lock);
+    if (r->on_event) {
+        r->on_event(r->on_event_context);
+    }
+}
+
+/* Waits for room; false: cancelled meanwhile. */
+static inline bool fake_take_seat(bt_request *r)
+{
+    bt_engine *e = r->engine;
+    pthread_mutex_lock(&e->lock);
+    while (e->n_seats > 0 && e->n_seated >= e->n_seats && !atomic_load(&r->cancelled)) {
+        pthread_cond_wait(&e->seat_freed, &e->lock);
+    }
+    r->seated = !atomic_load(&r->cancelled);
+    e->n_seated += r->seated;
+    pthread_mutex_unlock(&e->lock);
+    return r->seated;
+}
+
+static inline void fake_leave_seat(bt_request *r)
+{
+    pthread_mutex_lock(&r->engine->lock);
+    r->engine->n_seated -= r->seated;
+    r->seated = false;
+    pthread_cond_broadcast(&r->engine->seat_freed);
+    pthread_mutex_unlock(&r->engine->lock);
+}
+
 static void *fake_compute(void *context)
 {
     bt_request *r = context;
     bt_engine *e = r->engine;
     const uint32_t fail_at = atomic_load(&e->fail_at);
     uint32_t at = atomic_load(&e->n_cached);
-    bt_finish finish = BT_FINISH_LENGTH;
-    at = at < r->n_tokens ? at : r->n_tokens;
-    if (r->has_push && at > 0) {
+    bt_finish finish = fake_take_seat(r) ? BT_FINISH_LENGTH : BT_FINISH_CANCELLED;
+    at = finish == BT_FINISH_LENGTH && at < r->n_tokens ? at : r->n_tokens;
+    fake_put_event(r, 1, finish);
+    if (r->has_push && at > 0 && finish == BT_FINISH_LENGTH) {
         r->push.chunk_done(r->push.context, at);
     }
     while (at < r->n_tokens && finish == BT_FINISH_LENGTH) {
@@ -376,10 +405,7 @@ static void *fake_compute(void *context)
             finish = BT_FINISH_ERROR;
         }
     }
-    pthread_mutex_lock(&r->lock);
-    r->finish = finish;
-    r->n_events = 2;
-    pthread_mutex_unlock(&r->lock);
+    fake_put_event(r, 2, finish);
     return NULL;
 }
 
@@ -400,8 +426,10 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     if (o->push) {
         r->push = *o->push;
     }
+    r->on_event = o->on_event.fn;
+    r->on_event_context = o->on_event.context;
     pthread_mutex_init(&r->lock, NULL);
-    r->n_events = 1;
+    r->n_events = 0;
     atomic_fetch_add(&e->n_requests, 1);
     *ret_request = r;
     pthread_create(&r->thread, NULL, fake_compute, r);
@@ -413,11 +441,12 @@ bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *r
     (void)timeout_ms;
     bt_status s = BT_E_AGAIN;
     pthread_mutex_lock(&r->lock);
-    if (r->n_read == 0) {
+    if (r->n_read == 0 && r->n_events > 0) {
         *ret = (bt_event){ .kind = BT_EVENT_BEGIN };
         r->n_read = 1;
         s = BT_OK;
-    } else if (r->n_events == 2) {
+    } else if (r->n_read == 1 && r->n_events == 2) {
+        r->n_read = 2;
         *ret = (bt_event){ .kind = BT_EVENT_END, .finish = r->finish,
                            .status = r->finish == BT_FINISH_ERROR ? BT_E_DEVICE : BT_OK,
                            .message = r->finish == BT_FINISH_ERROR ? "the device is on fire" : "" };
@@ -427,13 +456,20 @@ bt_status bt_engine_request_wait(bt_request *r, uint32_t timeout_ms, bt_event *r
     return s;
 }
 
-void bt_engine_request_cancel(bt_request *r) { atomic_store(&r->cancelled, true); }
+void bt_engine_request_cancel(bt_request *r)
+{
+    pthread_mutex_lock(&r->engine->lock);
+    atomic_store(&r->cancelled, true);
+    pthread_cond_broadcast(&r->engine->seat_freed);
+    pthread_mutex_unlock(&r->engine->lock);
+}
 
 void bt_engine_request_release(bt_request *r)
 {
     if (r) {
-        atomic_store(&r->cancelled, true);
+        bt_engine_request_cancel(r);
         pthread_join(r->thread, NULL);
+        fake_leave_seat(r);
         atomic_fetch_sub(&r->engine->n_requests, 1);
         free(r->tokens);
         free(r);
@@ -455,86 +491,6 @@ void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t
         fake_row(r->prefix[position + i], layer, 0, (uint8_t *)ret_k + i * kb, kb);
         fake_row(r->prefix[position + i], layer, 1, (uint8_t *)ret_v + i * vb, vb);
     }
-}
-
-/* ---- driving a server's engine ---- */
-
-/* Offers a prompt as the engine would. Returns the ticket, or -1 if it stays here. */
-static inline int64_t fake_start(bt_engine *e, const uint32_t *tokens, uint32_t n_tokens,
-                                 uint32_t first, bt_prefill_where where, bt_prefill_policy policy,
-                                 bt_prefill_report *report)
-{
-    pthread_mutex_lock(&e->lock);
-    const uint64_t ticket = e->n_tickets++;
-    if (ticket >= FAKE_TICKETS) {
-        abort();
-    }
-    fake_ticket *t = &e->tickets[ticket];
-    t->used = true;
-    t->first = first;
-    t->end = n_tokens - 1;
-    for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
-        const uint64_t row = e->layers[l].k_row_bytes + e->layers[l].v_row_bytes;
-        t->rows[l] = calloc(FAKE_CTX, (size_t)row + 1);
-    }
-    t->state = calloc(1, (size_t)e->state_bytes + 1);
-    t->start_ms = bt_clock_ms();
-    pthread_mutex_unlock(&e->lock);
-    const bt_handoff_wish wish = { .where = where, .policy = policy, .has_workers = true };
-    bt_error err;
-    if (bt_handoff_request_create(&wish, &t->request, &err) != BT_OK) {
-        *report = (bt_prefill_report){ .fallback = true };
-        return -1;                         /* the request is not even submitted */
-    }
-    const bt_external_offer offer = { .ticket = ticket, .tag = t->request, .tokens = tokens,
-                                      .n_tokens = n_tokens, .position_first = first,
-                                      .position_end = n_tokens - 1, .checkpoints = e->borders,
-                                      .n_checkpoints = e->n_borders };
-    const bool taken = e->external.offer(e->external.context, &offer, &err) == BT_EXTERNAL_TAKEN;
-    const bt_request_stats stats = { .n_prompt = n_tokens };
-    bt_handoff_request_report(t->request, &stats, report);
-    return taken ? (int64_t)ticket : -1;
-}
-
-static inline void fake_cancel(bt_engine *e, int64_t ticket, bt_external_reason reason)
-{
-    e->external.cancel(e->external.context, (uint64_t)ticket, e->tickets[ticket].request, reason);
-}
-
-static inline bool fake_wait(bt_engine *e, int64_t ticket, uint32_t timeout_ms)
-{
-    const double until = bt_clock_ms() + timeout_ms;
-    for (;;) {
-        pthread_mutex_lock(&e->lock);
-        const bool done = e->tickets[ticket].committed || e->tickets[ticket].abandoned;
-        pthread_mutex_unlock(&e->lock);
-        if (done || bt_clock_ms() > until) {
-            return done;
-        }
-        bt_clock_sleep_ms(1);
-    }
-}
-
-/* True if every row of [first, end) is there and is what it must be. */
-static inline bool fake_rows_right(const bt_engine *e, int64_t ticket, const uint32_t *tokens,
-                                   uint32_t first, uint32_t end)
-{
-    static _Thread_local uint8_t prefix[FAKE_CTX][8];
-    uint8_t k[512], v[512];
-    const fake_ticket *t = &e->tickets[ticket];
-    fake_prefixes(tokens, end, prefix);
-    for (uint32_t l = 0; l < FAKE_LAYERS; l++) {
-        const size_t kb = (size_t)e->layers[l].k_row_bytes, vb = (size_t)e->layers[l].v_row_bytes;
-        for (uint32_t i = first; i < end && kb > 0; i++) {
-            const uint8_t *row = t->rows[l] + i * (kb + vb);
-            fake_row(prefix[i], l, 0, k, kb);
-            fake_row(prefix[i], l, 1, v, vb);
-            if (!t->have[l][i] || memcmp(row, k, kb) != 0 || memcmp(row + kb, v, vb) != 0) {
-                return false;
-            }
-        }
-    }
-    return true;
 }
 
 #endif

@@ -6,57 +6,12 @@
 #ifndef HOSTILE_H
 #define HOSTILE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/log.h"
-#include "handoff/identity.h"
 #include "handoff/client.h"
-#include "handoff/worker.h"
-#include "link/link.h"
-#include "unit/handoff/fake_engine.h"
-#include "wire/codec.h"
+#include "handoff/identity.h"
+#include "unit/handoff/fake_prompt.h"
+#include "unit/handoff/frames.h"
+#include "unit/handoff/wait.h"
 #include "wire/tally.h"
-
-/* ---- frames by hand ---- */
-
-#define SEND(link, NAME, name, on_stream, ...)                                               \
-    do {                                                                                     \
-        const bt_wire_##name message = { __VA_ARGS__ };                                      \
-        static uint8_t body[1 << 16];                                                        \
-        size_t size;                                                                         \
-        const bt_status encoded =                                                            \
-                bt_wire_##name##_encode(&message, body, sizeof body, &size, NULL);           \
-        assert_int_equal(encoded, BT_OK);                                                    \
-        (void)(bt_link_send(link, BT_WIRE_##NAME, on_stream, body, size, NULL) == BT_OK);    \
-    } while (0)
-
-/* The next frame of that type, whatever comes before it; false when the link ends or time is up. */
-static inline bool receive(bt_link *link, uint16_t type, bt_frame *ret)
-{
-    const double until = bt_clock_ms() + 5000;
-    while (bt_clock_ms() < until) {
-        const bt_status s = bt_link_receive(link, bt_clock_after_ms(100), ret, NULL);
-        if (s == BT_OK && ret->type == type) {
-            return true;
-        }
-        if (s != BT_OK && s != BT_E_AGAIN) {
-            return false;
-        }
-    }
-    return false;
-}
-
-static inline bool link_ends(bt_link *link)
-{
-    bt_frame f;
-    return !receive(link, 0xFFFF, &f) && bt_link_receive(link, 0, &f, NULL) != BT_E_AGAIN;
-}
 
 /* ---- a worker by hand ---- */
 
@@ -106,10 +61,7 @@ static inline bt_prefill_worker_status status_of(const liar *x)
 
 static inline void wait_ready(const liar *x)
 {
-    for (int i = 0; i < 1000 && status_of(x).phase != BT_PREFILL_READY; i++) {
-        bt_clock_sleep_ms(5);
-    }
-    assert_int_equal(status_of(x).phase, BT_PREFILL_READY);
+    WAIT_FOR(status_of(x).phase == BT_PREFILL_READY);
 }
 
 /* state_bytes: what the model's recurrent layer keeps; 0: it has none. */
@@ -251,13 +203,6 @@ static inline void expect_alive(liar *x)
     assert_true(fake_wait(x->engine, t, 5000));
     assert_true(x->engine->tickets[t].committed);
     assert_true(fake_rows_right(x->engine, t, x->tokens, 0, END));
-}
-
-static inline int quiet(void **state)
-{
-    (void)state;
-    bt_log_set_level(getenv("BATON_TEST_LOG") ? BT_LOG_DEBUG : BT_LOG_ERROR);
-    return 0;
 }
 
 #endif

@@ -8,7 +8,7 @@
  */
 #include "unit/handoff/hostile.h"
 
-enum { STATE_BYTES = 3000, HALF = STATE_BYTES / 2, LATE = 80, EARLY = 40, KEEPERS_MAX = 16 };
+enum { STATE_BYTES = 3000, HALF = STATE_BYTES / 2, LATE = 80, EARLY = 40, PENDING_MAX = 16 };
 
 static int states_open(void **state)
 {
@@ -91,12 +91,7 @@ static int64_t commit_prompt(liar *x)
 
 static void wait_counts(liar *x, uint32_t open, uint32_t kept)
 {
-    for (int i = 0; i < 1000 && (fake_snapshots(x->engine, true) != open ||
-                                 fake_snapshots(x->engine, false) != kept); i++) {
-        bt_clock_sleep_ms(5);
-    }
-    assert_int_equal(fake_snapshots(x->engine, true), open);
-    assert_int_equal(fake_snapshots(x->engine, false), kept);
+    WAIT_FOR(fake_snapshots(x->engine, true) == open && fake_snapshots(x->engine, false) == kept);
 }
 
 static void expect_cancel(liar *x, uint32_t stream)
@@ -296,17 +291,17 @@ static void snapshots_that_never_come_hold_nothing(void **state)
         (void)commit_prompt(x);
         streams[i] = x->stream;
         send_part(x, LATE, 0, HALF);
-        wait_counts(x, i < KEEPERS_MAX ? i + 1 : KEEPERS_MAX, 0);
+        wait_counts(x, i < PENDING_MAX ? i + 1 : PENDING_MAX, 0);
     }
-    const uint32_t last = x->stream, n_ended = BT_LEN(streams) - KEEPERS_MAX;
+    const uint32_t last = x->stream, n_ended = BT_LEN(streams) - PENDING_MAX;
     send_part(x, LATE, HALF, HALF);                     /* the last one does come after all */
     send_chunk(x, LATE);
-    wait_counts(x, KEEPERS_MAX - 1, 1);
+    wait_counts(x, PENDING_MAX - 1, 1);
     x->stream = streams[n_ended - 1];                   /* one that was given up: dropped */
     send_part(x, LATE, HALF, HALF);
     x->stream = last;
     (void)commit_prompt(x);                             /* which ends one more */
-    wait_counts(x, KEEPERS_MAX - 2, 1);
+    wait_counts(x, PENDING_MAX - 2, 1);
     assert_int_equal(status_of(x).n_late_frames, 1);
     assert_int_equal(status_of(x).n_corrupt, 0);
     assert_int_equal(status_of(x).n_prompts, BT_LEN(streams) + 1);
@@ -319,7 +314,7 @@ static void the_oldest_stream_is_cancelled(void **state)
 {
     liar *x = *state;
     uint32_t first = 0;
-    for (uint32_t i = 0; i < KEEPERS_MAX + 1; i++) {
+    for (uint32_t i = 0; i < PENDING_MAX + 1; i++) {
         (void)commit_prompt(x);
         first = i == 0 ? x->stream : first;
     }

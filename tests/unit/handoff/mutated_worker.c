@@ -17,7 +17,7 @@
 #include "handoff/identity.h"
 #include "handoff/client.h"
 #include "link/link.h"
-#include "unit/handoff/fake_engine.h"
+#include "unit/handoff/fake_prompt.h"
 #include "unit/handoff/mutations.h"
 #include "wire/codec.h"
 #include "wire/tally.h"

@@ -1,9 +1,12 @@
-/* handoff/visitor.c - somebody who looks at the worker and measures the way to it (docs/wire.md,
- * 4.7), on the reader's thread of the connection.
+/* handoff/worker_probe.c - a probe client (`baton doctor`, docs/wire.md 4.7): the facts about this
+ * worker, and bytes to be timed, on the reader's thread of the connection and the link's writer.
  *
- * Nothing here waits for the link: what does not fit its queue waits until a receive has looked for
- * heartbeats again. What all visitors together may ask for is an allowance that fills with time.
+ * What all probe clients together may ask for is an allowance that fills with time.
  */
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -12,10 +15,9 @@
 #include "link/tuning.h"
 
 enum {
-    VISITORS_MAX = 2,
-    VISIT_MS = 60000,
-    SAMPLE_BYTES = 256 << 10,
-    SEND_AGAIN_MS = 2
+    PROBES_MAX = 2,
+    PROBE_MS = 60000,
+    SAMPLE_BYTES = 256 << 10
 };
 
 #define ALLOWANCE_BYTES    (128u << 20)
@@ -23,15 +25,15 @@ enum {
 #define PROBE_COSTS_BYTES  (64u << 10)     /* at least */
 
 typedef struct {
-    bt_handoff_guest *guest;
-    double   until_ms;
+    bt_worker_session *session;
+    uint64_t until_ns;
     uint32_t stream_last;
-    uint32_t stream, offset, total;    /* the answer under way; stream 0: none */
-} visit;
+    uint32_t stream, offset, total;    /* session->lock; the answer under way; stream 0: none */
+} probe;
 
 /* ---- facts ---- */
 
-static bt_status send_facts(bt_handoff_guest *g, bt_error *err)
+static bt_status send_facts(bt_worker_session *g, bt_error *err)
 {
     const bt_worker *w = g->worker;
     bt_link_system system;
@@ -45,12 +47,12 @@ static bt_status send_facts(bt_handoff_guest *g, bt_error *err)
         .version_major = BT_WIRE_VERSION_MAJOR, .version_minor = BT_WIRE_VERSION_MINOR,
         .n_ctx = w->n_ctx, .n_prefill = w->n_prefill,
         .chunk_tokens = bt_engine_options_of(w->engine)->n_prefill_chunk,
-        .n_servers = atomic_load(&w->n_connected), .n_servers_max = w->n_peers,
+        .n_servers = atomic_load(&w->n_connected), .n_servers_max = w->n_clients_max,
         .draining = atomic_load(&w->draining),
         .send_buffer = socket.send_buffer, .wmem_max = system.wmem_max,
         .tcp_wmem_max = system.tcp_wmem_max, .idle_restart = system.idle_restart,
         .congestion = bt_wire_text_of(system.congestion),
-        .system = bt_wire_text_of(system.system), .numerics = bt_wire_text_of(w->numerics),
+        .system = bt_wire_text_of(system.system), .numerics = bt_wire_text_of(w->isa),
         .program = bt_wire_text_of(BT_WIRE_PROGRAM),
     };
     m.model = w->own.model;
@@ -86,19 +88,15 @@ static uint32_t ask_allowance(bt_worker *w, uint32_t n_bytes)
     return wait_ms;
 }
 
-typedef struct {
-    uint32_t offset, total, n;
-} sample_context;
-
-/* Marsaglia's xorshift: nothing on the way can make less of it. */
-static void fill_sample(void *context, uint8_t *to, size_t size)
+/* Marsaglia's xorshift: nothing on the way can compress it. */
+static void write_sample(uint8_t *to, uint32_t offset, uint32_t total, uint32_t n)
 {
-    const sample_context *c = context;
-    uint64_t x = UINT64_C(0x9E3779B97F4A7C15) + c->offset;
+    uint64_t x = UINT64_C(0x9E3779B97F4A7C15) + offset;
+    const size_t size = 12 + (size_t)n;
 
-    bt_put_le32(to, c->offset);
-    bt_put_le32(to + 4, c->total);
-    bt_put_le32(to + 8, c->n);
+    bt_put_le32(to, offset);
+    bt_put_le32(to + 4, total);
+    bt_put_le32(to + 8, n);
     for (size_t at = 12; at < size; at += 8) {
         x ^= x << 13;
         x ^= x >> 7;
@@ -107,27 +105,27 @@ static void fill_sample(void *context, uint8_t *to, size_t size)
     }
 }
 
-static bt_status send_samples(visit *v, bt_error *err)
+static bool next_sample(void *context, uint8_t *body, size_t capacity, bt_link_out *ret)
 {
-    while (v->stream != 0) {
-        const uint32_t left = v->total - v->offset;
-        const sample_context c = {.offset = v->offset, .total = v->total,
-                                  .n = left < SAMPLE_BYTES ? left : SAMPLE_BYTES};
-        bt_bulk bulk = {.type = BT_WIRE_SAMPLE, .stream = v->stream, .size = 12 + c.n,
-                        .fill = fill_sample};
-        _Static_assert(sizeof c <= sizeof bulk.context, "a sample's context fits a bulk frame");
-        memcpy(bulk.context, &c, sizeof c);
-        const bt_status s = bt_link_send_bulk_try(v->guest->link, &bulk, err);
-        if (s != BT_OK) {
-            return s == BT_E_FULL ? BT_OK : s;
-        }
-        v->offset += c.n;
-        v->stream = v->offset < v->total ? v->stream : 0;
+    probe *p = context;
+    (void)pthread_mutex_lock(&p->session->lock);
+    const uint32_t stream = p->stream, offset = p->offset, total = p->total;
+    const uint32_t left = total - offset, n = left < SAMPLE_BYTES ? left : SAMPLE_BYTES;
+    p->offset += n;
+    p->stream = p->offset < total ? stream : 0;
+    (void)pthread_mutex_unlock(&p->session->lock);
+    if (stream == 0) {
+        return false;
     }
-    return BT_OK;
+    BT_ASSERT(capacity >= 12 + (size_t)n);
+    write_sample(body, offset, total, n);
+    ret->type = BT_WIRE_SAMPLE;
+    ret->stream = stream;
+    ret->size = 12 + n;
+    return true;
 }
 
-static bt_status refuse_probe(visit *v, uint32_t stream, bt_status status, uint32_t retry_ms,
+static bt_status refuse_probe(probe *p, uint32_t stream, bt_status status, uint32_t retry_ms,
                               const char *sentence, bt_error *err)
 {
     const bt_wire_error m = {.status = (uint32_t)status, .retry_ms = retry_ms,
@@ -136,53 +134,58 @@ static bt_status refuse_probe(visit *v, uint32_t stream, bt_status status, uint3
     size_t size;
 
     BT_TRY(bt_wire_error_encode(&m, body, sizeof body, &size, err));
-    return bt_link_send(v->guest->link, BT_WIRE_ERROR, stream, body, size, err);
+    return bt_link_send(p->session->link, BT_WIRE_ERROR, stream, body, size, err);
 }
 
-static bt_status take_probe(visit *v, const bt_frame *frame, bt_error *err)
+static bt_status take_probe(probe *p, const bt_frame *frame, bt_error *err)
 {
     bt_wire_probe m;
 
     if (frame->type == BT_WIRE_ERROR && frame->stream == 0) {
-        return bt_fail(err, BT_E_CLOSED, "the visitor leaves");
+        return bt_fail(err, BT_E_CLOSED, "the probe client leaves");
     }
-    if (frame->type != BT_WIRE_PROBE || frame->stream <= v->stream_last || v->stream != 0) {
-        return bt_fail(err, BT_E_PROTOCOL, "unexpected %s on stream %u from a visitor",
+    (void)pthread_mutex_lock(&p->session->lock);
+    const bool busy = p->stream != 0;
+    (void)pthread_mutex_unlock(&p->session->lock);
+    if (frame->type != BT_WIRE_PROBE || frame->stream <= p->stream_last || busy) {
+        return bt_fail(err, BT_E_PROTOCOL, "unexpected %s on stream %u from a probe client",
                        bt_wire_type_name(frame->type), frame->stream);
     }
     BT_TRY(bt_wire_probe_decode(frame->body, frame->size, &m, err));
-    v->stream_last = frame->stream;
+    p->stream_last = frame->stream;
     if (m.n_bytes > BT_WIRE_PROBE_BYTES_MAX) {
-        return refuse_probe(v, frame->stream, BT_E_BADINPUT, 0, "more bytes than one answer has",
+        return refuse_probe(p, frame->stream, BT_E_BADINPUT, 0, "more bytes than one answer has",
                             err);
     }
-    const uint32_t wait_ms = ask_allowance(v->guest->worker, m.n_bytes);
+    const uint32_t wait_ms = ask_allowance(p->session->worker, m.n_bytes);
     if (wait_ms > 0) {
-        return refuse_probe(v, frame->stream, BT_E_FULL, wait_ms, "measured too often", err);
+        return refuse_probe(p, frame->stream, BT_E_FULL, wait_ms, "measured too often", err);
     }
-    v->stream = frame->stream;
-    v->offset = 0;
-    v->total = m.n_bytes;
+    (void)pthread_mutex_lock(&p->session->lock);
+    p->stream = frame->stream;
+    p->offset = 0;
+    p->total = m.n_bytes;
+    (void)pthread_mutex_unlock(&p->session->lock);
+    bt_link_pull(p->session->link);
     return BT_OK;
 }
 
-/* ---- the visit ---- */
+/* ---- the connection ---- */
 
-static bt_status serve(visit *v, bt_error *err)
+static bt_status serve(probe *p, bt_error *err)
 {
+    const bt_link_source source = { .context = p, .next = next_sample };
+    BT_TRY(bt_link_set_source(p->session->link, &source, err));
     for (;;) {
         bt_frame frame;
-        BT_TRY(send_samples(v, err));
-        const uint32_t ms = v->stream != 0 ? SEND_AGAIN_MS : BT_HANDOFF_LISTEN_MS;
-        const bt_status s = bt_link_receive(v->guest->link, bt_clock_after_ms(ms), &frame, err);
+        const bt_status s = bt_link_receive(p->session->link, p->until_ns, &frame, err);
         if (s == BT_OK) {
-            BT_TRY(take_probe(v, &frame, err));
+            BT_TRY(take_probe(p, &frame, err));
         } else if (s != BT_E_AGAIN) {
             return s;
         }
-        if (bt_clock_ms() > v->until_ms) {
-            return bt_fail(err, BT_E_TIMEOUT, "the visit lasted longer than %d s",
-                           VISIT_MS / 1000);
+        if (bt_clock_ns() >= p->until_ns) {
+            return bt_fail(err, BT_E_TIMEOUT, "probing lasted longer than %d s", PROBE_MS / 1000);
         }
     }
 }
@@ -206,30 +209,31 @@ static bt_status check_visit(const bt_frame *frame, bt_wire_misfit *ret_misfit, 
     return BT_OK;
 }
 
-void bt_handoff_visitor_serve(bt_handoff_guest *g, const bt_frame *frame)
+void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame)
 {
-    visit v = {.guest = g, .until_ms = bt_clock_ms() + VISIT_MS};
+    probe p = {.session = s, .until_ns = bt_clock_after_ms(PROBE_MS)};
     bt_wire_misfit misfit;
     bt_error err;
 
-    bt_status s = check_visit(frame, &misfit, &err);
-    if (s == BT_E_REFUSED) {
+    bt_status status = check_visit(frame, &misfit, &err);
+    if (status == BT_E_REFUSED) {
         const bt_wire_reject m = bt_wire_misfit_reject(&misfit);
-        bt_handoff_guest_reject(g, &m);
+        bt_handoff_session_reject(s, &m);
         return;
     }
-    if (s == BT_OK && atomic_fetch_add(&g->worker->n_visitors, 1) >= VISITORS_MAX) {
+    if (status == BT_OK && atomic_fetch_add(&s->worker->n_probing, 1) >= PROBES_MAX) {
         const bt_wire_reject m = {.status = BT_E_FULL, .sentence = bt_wire_text_of(
                                           "two others are measuring the way to this worker")};
-        atomic_fetch_sub(&g->worker->n_visitors, 1);
-        bt_handoff_guest_reject(g, &m);
+        atomic_fetch_sub(&s->worker->n_probing, 1);
+        bt_handoff_session_reject(s, &m);
         return;
     }
-    if (s == BT_OK) {
-        atomic_store(&g->visiting, true);
-        s = send_facts(g, &err);
-        s = s == BT_OK ? serve(&v, &err) : s;
-        atomic_fetch_sub(&g->worker->n_visitors, 1);
+    if (status == BT_OK) {
+        atomic_store(&s->probing, true);
+        status = send_facts(s, &err);
+        status = status == BT_OK ? serve(&p, &err) : status;
+        bt_link_stop(s->link, err.text);   /* the source lives here */
+        atomic_fetch_sub(&s->worker->n_probing, 1);
     }
-    bt_log(BT_LOG_DEBUG, "probe_gone", "client=%s reason=%s", g->name, err.text);
+    bt_log(BT_LOG_DEBUG, "probe_gone", "client=%s reason=%s", s->name, err.text);
 }
