@@ -232,8 +232,8 @@ void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame)
         atomic_store(&s->probing, true);
         status = send_facts(s, &err);
         status = status == BT_OK ? serve(&p, &err) : status;
-        bt_link_stop(s->link, err.text);   /* the source lives here */
-        atomic_fetch_sub(&s->worker->n_probing, 1);
+        atomic_fetch_sub(&s->worker->n_probing, 1);     /* first: the client may come again */
+        bt_link_stop(s->link, err.text);                /* the source is on this stack */
     }
     bt_log(BT_LOG_DEBUG, "probe_gone", "client=%s reason=%s", s->name, err.text);
 }
