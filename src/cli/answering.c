@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "cpu/kernels.h"
 #include "link/key.h"
+#include "sample/options.h"
 
 #define AT(field) offsetof(bt_answering_options, field)
 
@@ -202,12 +204,41 @@ static bt_status open_workers(const bt_answering_options *o, const bt_answering_
                              : BT_OK;
 }
 
+/* The file's maker knows the model, whoever writes an option knows what he wants. */
+static void choose_sampling(const bt_answering_options *o, bt_answering *a)
+{
+    const bt_sampler_options *set = &o->sampling;
+    bt_sample_hints hints = { .options = bt_sample_defaults() };
+    bt_error err = { 0 };
+    if (bt_sample_hints_read(a->setup.file, &hints, &err) != BT_OK) {
+        bt_log(BT_LOG_WARN, "sampling_hints_refused", "reason=%s", err.text);
+        hints = (bt_sample_hints){ .options = bt_sample_defaults() };
+    }
+    if (hints.unsupported[0]) {
+        bt_log(BT_LOG_WARN, "sampling_hints_ignored", "keys=%s", hints.unsupported);
+    }
+    bt_sampler_options *s = &a->sampling;
+    *s = hints.options;
+    s->seed = set->seed;
+    s->temperature = bt_cli_is_set("--temp") ? set->temperature : s->temperature;
+    s->top_k = bt_cli_is_set("--top-k") ? set->top_k : s->top_k;
+    s->top_p = bt_cli_is_set("--top-p") ? set->top_p : s->top_p;
+    s->min_p = bt_cli_is_set("--min-p") ? set->min_p : s->min_p;
+    s->penalty_repeat = bt_cli_is_set("--repeat-penalty") ? set->penalty_repeat : s->penalty_repeat;
+    s->penalty_last_n = bt_cli_is_set("--repeat-last-n") ? set->penalty_last_n : s->penalty_last_n;
+    s->penalty_presence =
+            bt_cli_is_set("--presence-penalty") ? set->penalty_presence : s->penalty_presence;
+    s->penalty_frequency =
+            bt_cli_is_set("--frequency-penalty") ? set->penalty_frequency : s->penalty_frequency;
+}
+
 bool bt_answering_open(const bt_answering_options *o, const bt_answering_how *how, bt_answering *a)
 {
     bt_error err = { 0 };
     if (!bt_setup_open(&o->setup, true, &a->setup)) {
         return false;
     }
+    choose_sampling(o, a);
     if (open_engine(o, how, a, &err) != BT_OK || open_workers(o, how, a, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;

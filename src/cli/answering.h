@@ -44,6 +44,7 @@ typedef struct {
     bt_setup          setup;
     bt_engine        *engine;
     bt_prefill       *prefill;         /* NULL: no workers */
+    bt_sampler_options sampling;       /* what an option sets, else the model file, else our own */
 } bt_answering;
 
 /* Options of prefill elsewhere that do nothing without workers: a usage error and its exit code, or

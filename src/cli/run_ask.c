@@ -61,7 +61,7 @@ static bt_request_options request_of(const bt_run_session *s, const bt_tokens *p
     r.n_predict = o->n_predict < 0 ? UINT32_MAX : (uint32_t)o->n_predict;
     r.ignore_eog = o->ignore_eos;
     r.special = o->special;
-    r.sampling = o->common.sampling;
+    r.sampling = s->with.sampling;
     r.stops = stop;
     r.n_stops = stop->size > 0;
     return r;

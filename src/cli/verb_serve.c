@@ -33,7 +33,7 @@ typedef struct {
     bt_answering_options common;       /* first: its tables */
     const char *host, *alias, *chat_template;
     uint32_t    port, n_connections, timeout_s, grace_s, queue_max, queue_wait_s;
-    const char *api_keys, *api_key_file, *cors_origins;
+    const char *api_keys, *api_key_file, *cors_origins, *allowed_hosts;
     int32_t     ping_interval_s;
     bool        no_ui;
     const char *workers_file, *prefill_listen;
@@ -76,6 +76,9 @@ static const bt_option serving_table[] = {
       "the same, one a line", false },
     { "Access", "--cors-origins", "ORIGIN[,...]", "CORS_ORIGINS", BT_OPT_TEXT, AT(cors_origins),
       "web pages that may use the server; *: any (default: its own and this machine's)", false },
+    { "Access", "--allowed-hosts", "NAME[,...]", "ALLOWED_HOSTS", BT_OPT_TEXT, AT(allowed_hosts),
+      "Host names that a server on a loopback address answers to as well, for a proxy; *: any",
+      false },
     { 0 }
 };
 
@@ -253,8 +256,8 @@ static void print_values(const state *s)
            o->api_keys || o->api_key_file ? "asked for" : "none",
            s->chat ? bt_text_chat_format_name(s->chat) : "none");
     bt_log_print("sampling by default: predict %d, temperature %g, top-k %d, top-p %g, min-p %g",
-           o->n_predict, (double)o->common.sampling.temperature, o->common.sampling.top_k,
-           (double)o->common.sampling.top_p, (double)o->common.sampling.min_p);
+           o->n_predict, (double)s->with.sampling.temperature, s->with.sampling.top_k,
+           (double)s->with.sampling.top_p, (double)s->with.sampling.min_p);
     if (s->worker) {
         bt_log_print("prefills for other servers on %s", bt_handoff_worker_address(s->worker));
     }
@@ -288,6 +291,7 @@ static void *load(void *context)
         .chat = s->chat, .chat_reason = s->chat_error.text,
         .config = bt_model_config_of(s->with.setup.model), .alias = s->alias,
         .model_path = s->with.setup.path, .file_type = file_type_name(s->with.setup.file),
+        .sampling = &s->with.sampling,
     };
     bt_serve_set_ready(s->server, &serving);
     bt_news_tell(BT_NEWS_DONE);
@@ -374,6 +378,7 @@ static int serve(state *s)
     const bt_server_options server = {
         .host = o->host, .port = o->port, .api_keys = o->api_keys,
         .api_key_file = o->api_key_file, .cors_origins = o->cors_origins,
+        .allowed_hosts = o->allowed_hosts,
         .n_connections = o->n_connections, .timeout_s = o->timeout_s,
         .ping_interval_s = o->ping_interval_s, .no_ui = o->no_ui, .sampling = o->common.sampling,
         .n_predict = o->n_predict, .policy = s->with.policy, .queue_wait_s = o->queue_wait_s,

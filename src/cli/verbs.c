@@ -150,6 +150,11 @@ const char *bt_cli_set_by(const char *option)
     return s ? s->by : option;
 }
 
+bool bt_cli_is_set(const char *option)
+{
+    return find_setting(option) != NULL;
+}
+
 int bt_cli_refuse_idle(const char *const *options, const char *why)
 {
     for (; *options; options++) {

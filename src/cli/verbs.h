@@ -61,6 +61,8 @@ int bt_verb_main(const bt_verb *verb, int argc, char **argv);
  * written on the command line, or the variable, "BATON_CACHE_TYPE_K". Not set: the name asked for.
  * Static; of the verb that runs. */
 const char *bt_cli_set_by(const char *option);
+/* Whether the command line or a variable sets it. */
+bool bt_cli_is_set(const char *option);
 /* Options on the command line that do nothing, for the lack of another or beside another: a usage
  * error that names the first of `options` (NULL-ended) with `why` ("without -m FILE"), and its exit
  * code; else 0. A variable is meant for whatever verb can use it, so it may lie idle. */

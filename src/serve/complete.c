@@ -64,7 +64,7 @@ static bt_body_defaults defaults_of(const bt_exchange *x)
 {
     const bt_server_options *o = &x->server->o;
     return (bt_body_defaults){
-        .sampling = o->sampling,
+        .sampling = x->serving->sampling ? *x->serving->sampling : o->sampling,
         .n_predict = o->n_predict,
         .ping_interval_s = o->ping_interval_s,
         .n_parallel = bt_engine_options_of(x->serving->engine)->n_parallel,

@@ -124,6 +124,7 @@ static void set_trouble(const json_error_t *error, bt_problem *problem)
         bt_serve_problem_set(problem, 429, NULL, "the JSON of all requests together takes more "
                              "than %u MiB; try again", BT_JSON_BYTES_MAX >> 20);
         problem->retry_after_s = 1;
+        bt_memory_trim();                  /* what was parsed of this one is free again */
     } else {
         bt_serve_problem_set(problem, 400, NULL,
                              "the body is not valid JSON: %s (line %d, column %d)", error->text,

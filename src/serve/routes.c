@@ -116,7 +116,8 @@ static enum MHD_Result run_props(bt_exchange *x)
     const bt_serving *s = x->serving;
     const bt_engine_options *e = bt_engine_options_of(s->engine);
     const bt_server_options *o = &x->server->o;
-    const bt_body defaults = { .sampling = o->sampling, .n_predict = o->n_predict };
+    const bt_body defaults = { .sampling = s->sampling ? *s->sampling : o->sampling,
+                               .n_predict = o->n_predict };
     json_answer a;
     begin_json(&a);
     bt_json_writer *w = &a.w;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/sync.h"
 #include "base/waker.h"
 #include "serve/connections.h"
@@ -116,6 +117,10 @@ static void end_choice(bt_run *r, bt_choice *c)
     if (c->request) {
         bt_engine_request_stats_get(c->request, &c->stats);
         bt_handoff_request_report(c->handoff, &c->stats, &c->prefill);
+        if (c->finish == BT_FINISH_CONTEXT) {
+            bt_log(BT_LOG_WARN, "answer_truncated", "reason=%s n_prompt=%u n_predicted=%u",
+                   "the context is full", c->stats.n_prompt, c->stats.n_predicted);
+        }
         bt_serve_metrics_answer(r->o.metrics, &c->stats, &c->prefill, &c->gaps, c->finish,
                                 r->client_gone);
     }

@@ -46,6 +46,7 @@ typedef struct {
     const char             *alias;         /* the name that answers carry */
     const char             *model_path;
     const char             *file_type;     /* "Q4_K_M"; "" if not known */
+    const bt_sampler_options *sampling;    /* of this model, in place of the options'; or NULL */
 } bt_serving;
 
 bt_server_options bt_serve_defaults(void);
