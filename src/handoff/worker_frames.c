@@ -138,7 +138,7 @@ static bt_status take_credit(bt_worker_session *s, const bt_frame *frame, bt_err
         (void)pthread_mutex_lock(&s->lock);
         good = bt_transfer_worker_credit(&u->machine, m.bytes, bt_clock_ns());
         (void)pthread_mutex_unlock(&s->lock);
-        bt_link_pull(s->link);
+        bt_handoff_session_pull(s);
     }
     return good ? BT_OK : bt_fail(err, BT_E_PROTOCOL, "CREDIT of %llu bytes on stream %u",
                                   (unsigned long long)m.bytes, frame->stream);

@@ -105,8 +105,8 @@ struct bt_worker_session {
     uint32_t   stream_last, stream_turn;   /* the newest; whose frame left last */
     bt_worker_stream *streams;         /* in order of arrival */
     bt_worker_stream *filling;         /* the writer works on a piece of it */
-    uint64_t   pulled_ns;              /* when the writer last asked */
-    bool       idle;                   /* there was nothing for it then */
+    uint64_t   pulled_ns;              /* the writer last asked, or was called when idle */
+    bool       idle;                   /* there was nothing for it, nor has it been called since */
 };
 
 struct bt_worker {
@@ -191,6 +191,8 @@ void bt_handoff_stream_destroy(bt_worker_stream *u);   /* NULL is fine */
 BT_MUST_CHECK bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err);
 /* Lock free. The request is gone, with all that it held. */
 void bt_handoff_stream_release(bt_worker_stream *u, bt_request *request);
+/* Any thread, lock free. */
+void bt_handoff_session_pull(bt_worker_session *s);
 /* The link's source; the context is the session. */
 bool bt_handoff_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret);
 void bt_handoff_stream_sealed(void *session, uint32_t stream, uint64_t hash);

@@ -156,17 +156,25 @@ static uint64_t stalls_at_locked(const bt_worker_stream *u, bool others_wait)
     return bt_transfer_worker_deadline(&u->machine, patience_ns(u->session, others_wait || tokens));
 }
 
-/* The writer has a frame and does not come back for the next: the client reads nothing. */
+/* The writer was called, or was given a frame, and does not ask for the next one: the client reads
+ * nothing. */
 static uint64_t stuck_at_locked(const bt_worker_session *s, bool others_wait)
 {
     return s->idle || s->pulled_ns == 0 ? UINT64_MAX : s->pulled_ns + patience_ns(s, others_wait);
 }
 
+/* What the engine computes meanwhile may begin to wait too, without a word to this thread: so with
+ * prompts the longest wait is the patience there is for them. */
 static uint64_t next_deadline(bt_worker_session *s)
 {
     const bool others_wait = bt_handoff_worker_others_wait(s);
     (void)pthread_mutex_lock(&s->lock);
-    uint64_t first = s->streams ? stuck_at_locked(s, others_wait) : UINT64_MAX;
+    uint64_t first = UINT64_MAX;
+    if (s->streams) {
+        const uint64_t stuck = stuck_at_locked(s, others_wait);
+        const uint64_t look = bt_clock_ns() + patience_ns(s, others_wait);
+        first = stuck < look ? stuck : look;
+    }
     for (bt_worker_stream *u = s->streams; u; u = u->next) {
         const uint64_t at = stalls_at_locked(u, others_wait);
         first = at < first ? at : first;

@@ -192,7 +192,7 @@ static void take_end(bt_worker_stream *u, const bt_event *event)
 {
     if (event->finish != BT_FINISH_ERROR && event->finish != BT_FINISH_CANCELLED) {
         bt_handoff_stream_put(u, ON(ENDED));
-        bt_link_pull(u->session->link);
+        bt_handoff_session_pull(u->session);
         return;
     }
     const bool given_up = bt_handoff_stream_state(u) >= BT_TRANSFER_WORKER_CANCELLING;

@@ -105,6 +105,18 @@ void bt_handoff_stream_destroy(bt_worker_stream *u)
     }
 }
 
+/* There may be a frame for the writer: from here on the session waits for it to ask. */
+void bt_handoff_session_pull(bt_worker_session *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    if (s->idle) {
+        s->idle = false;
+        s->pulled_ns = bt_clock_ns();
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    bt_link_pull(s->link);
+}
+
 /* ---- from the engine: its thread, or the device's ---- */
 
 /* Lock held. Tokens below `position` need no computing any more. */
@@ -158,7 +170,7 @@ static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_
     const bool begins = begins_locked(u, position);
     bt_transfer_worker_layer_ready(&u->machine, layer, position, n, bt_clock_ns());
     (void)pthread_mutex_unlock(&s->lock);
-    bt_link_pull(s->link);
+    bt_handoff_session_pull(s);
     if (begins) {
         bt_handoff_worker_count_unstarted(s, -1);
     }
@@ -176,7 +188,7 @@ static void chunk_done(void *context, uint32_t position_end)
         u->complete_ms = bt_clock_ms();
     }
     (void)pthread_mutex_unlock(&s->lock);
-    bt_link_pull(s->link);
+    bt_handoff_session_pull(s);
     bt_handoff_worker_tell_load(s->worker);
     if (begins) {
         bt_handoff_worker_count_unstarted(s, -1);
@@ -252,7 +264,7 @@ bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
     (void)pthread_mutex_lock(&u->session->lock);
     u->request = request;
     (void)pthread_mutex_unlock(&u->session->lock);
-    bt_link_pull(u->session->link);
+    bt_handoff_session_pull(u->session);
     return BT_OK;
 }
 

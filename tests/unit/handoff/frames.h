@@ -27,14 +27,18 @@
         (void)(bt_link_send(link, BT_WIRE_##NAME, on_stream, body, size, NULL) == BT_OK);    \
     } while (0)
 
-/* The next frame of that type, whatever comes before it; false when the link ends or time is up. */
+/* The next frame of that type, whatever comes before it (CANCEL is answered, as a server would wait
+ * for that); false when the link ends or time is up. */
 static inline bool receive(bt_link *link, uint16_t type, bt_frame *ret)
 {
-    const double until = bt_clock_ms() + 5000;
+    const double until = bt_clock_ms() + 20000;
     while (bt_clock_ms() < until) {
         const bt_status s = bt_link_receive(link, bt_clock_after_ms(100), ret, NULL);
         if (s == BT_OK && ret->type == type) {
             return true;
+        }
+        if (s == BT_OK && ret->type == BT_WIRE_CANCEL) {
+            SEND(link, CANCELLED, cancelled, ret->stream, 0);
         }
         if (s != BT_OK && s != BT_E_AGAIN) {
             return false;

@@ -105,6 +105,7 @@ static void expect_cancel(liar *x, uint32_t stream)
 static void expect_stream_over(liar *x, uint32_t n_corrupt, uint32_t kept)
 {
     expect_cancel(x, x->stream);
+    SEND(x->link, CANCELLED, cancelled, x->stream, 0);
     wait_counts(x, 0, kept);
     assert_int_equal(status_of(x).n_corrupt, n_corrupt);
     assert_int_equal(status_of(x).n_connects, 1);
