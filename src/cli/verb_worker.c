@@ -21,13 +21,14 @@ enum {
     CHUNK_DEFAULT = 512,
     CONTEXT_DEFAULT_MAX = 32768,       /* positions; a default must not fill the memory */
     DRAIN_DEFAULT_MS = 30000,
+    STALL_DEFAULT_MS = 30000,
     QUEUE_MAX = 64
 };
 
 typedef struct {
     bt_setup_options setup;            /* first: bt_setup_option_table */
     const char *listen, *key_file;
-    uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, drain_ms;
+    uint32_t    n_prefill, chunk, n_ctx, n_batch, n_peers, stall_ms, drain_ms;
     uint32_t    snapshot_every;
     uint64_t    link_buffer, snapshot_bytes;
     const char *type_k, *type_v, *trace_file;
@@ -37,7 +38,8 @@ typedef struct {
 static const options defaults = {
     .listen = "127.0.0.1:7070", .n_prefill = N_PREFILL_DEFAULT, .chunk = CHUNK_DEFAULT,
     .snapshot_every = BT_SNAPSHOT_EVERY, .snapshot_bytes = BT_SNAPSHOT_BYTES,
-    .n_peers = 16, .drain_ms = DRAIN_DEFAULT_MS, .type_k = "f16", .type_v = "f16",
+    .n_peers = 16, .stall_ms = STALL_DEFAULT_MS, .drain_ms = DRAIN_DEFAULT_MS,
+    .type_k = "f16", .type_v = "f16",
 };
 
 #define AT(field) offsetof(options, field)
@@ -54,6 +56,9 @@ static const bt_option table[] = {
     { "Serving", "--share-cache", NULL, "SHARE_CACHE", BT_OPT_FLAG, AT(share_cache),
       "servers find each other's prompts in the cache, and so can learn of them (default: each has "
       "its own)", false },
+    { "Serving", "--stall-ms", "N", "STALL_MS", BT_OPT_U32, AT(stall_ms),
+      "a prompt that its server holds up ends after so many milliseconds while others wait "
+      "(default: 30000)", false, 100, 3600000 },
     { "Serving", "--drain-ms", "N", "DRAIN_MS", BT_OPT_U32, AT(drain_ms),
       "after SIGTERM, milliseconds to finish prompts in work (default: 30000)", false },
     { "Prefill", "--n-prefill", "N", "N_PREFILL", BT_OPT_U32, AT(n_prefill),
@@ -177,7 +182,7 @@ static bool open_all(state *s)
     const options *o = s->o;
     const bt_worker_options wo = {
         .listen = o->listen, .n_prefill = o->n_prefill, .n_peers = o->n_peers,
-        .share_cache = o->share_cache,
+        .share_cache = o->share_cache, .stall_ms = o->stall_ms,
         .trace_file = o->trace_file,
         .numerics = o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()),
         .link = { .key_file = o->key_file, .allow_insecure = o->insecure,
