@@ -1,11 +1,12 @@
 /* handoff/worker_private.h - what the files of the worker's side share.
  *
- * worker.c          open, drain, close, status; the listener's thread; shares of the worker
+ * worker.c          open, drain, close, status; the listener's thread
  * worker_session.c  one client: its reader's thread, handshake, deadlines
  * worker_frames.c   what it sends
  * worker_settle.c   what its prompts' machines want done; the engine's events
  * worker_stream.c   one prompt: submit, what the engine computes, what leaves
  * worker_probe.c    `baton doctor` in place of a client
+ * worker_shares.c   what sessions have to do with each other: load, shares, pace
  *
  * A session has two threads. The reader feeds the machines of its prompts (transfer/worker.h) with
  * frames, events and deadlines, carries out what they say, and alone takes prompts off the list and
@@ -139,7 +140,7 @@ struct bt_worker {
     bt_cost_fit         step_cost;     /* of steps that had one prompt */
 };
 
-/* ---- worker.c ---- */
+/* ---- worker_shares.c ---- */
 /* What PING tells all clients: after prompts came, went or moved. Any thread. */
 void bt_handoff_worker_tell_load(bt_worker *w);
 /* A prompt of a session came (n_open), began to be computed, or went; wakes sessions to look anew

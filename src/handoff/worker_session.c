@@ -16,21 +16,6 @@
 
 /* ---- handshake ---- */
 
-void bt_handoff_session_reject(bt_worker_session *s, const bt_wire_reject *m)
-{
-    uint8_t body[1024];
-    size_t size;
-    bt_error err;
-    char sentence[200];
-    atomic_fetch_add(&s->worker->n_rejects, 1);
-    bt_handoff_worker_warn(s, "rejected",
-                           bt_wire_text_copy(m->sentence, sentence, sizeof sentence));
-    if (bt_wire_reject_encode(m, body, sizeof body, &size, &err) == BT_OK &&
-        bt_link_send(s->link, BT_WIRE_REJECT, 0, body, size, &err) == BT_OK) {
-        bt_link_finish(s->link, BT_HANDOFF_FINISH_MS, "rejected");
-    }
-}
-
 static bool refuse(bt_worker_session *s, bt_status status, const char *sentence)
 {
     const bt_wire_reject m = { .status = (uint32_t)status, .field = bt_wire_text_of(""),

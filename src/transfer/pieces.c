@@ -1,5 +1,6 @@
-/* transfer/pieces.c - which frame of a prompt comes next (worker.h, "Order of frames"). */
-#include "transfer/pieces.h"
+/* transfer/pieces.c - which frame of a prompt comes next (worker.h, "Order of frames"), and
+ * whether one does. */
+#include "transfer/worker.h"
 
 #include "wire/codec.h"
 
@@ -238,8 +239,11 @@ uint32_t bt_transfer_worker_written(bt_transfer_worker *w, const bt_transfer_pie
     return 0;
 }
 
-/* A copy is asked: looking changes nothing. */
-bool bt_transfer_pieces_lack_credit(const bt_transfer_worker *w)
+/* ---- patience ---- */
+
+/* Whether a frame is ready and nothing but credit is missing. A copy is asked: looking changes
+ * nothing. */
+static bool lacks_credit(const bt_transfer_worker *w)
 {
     bt_transfer_worker copy = *w;
     if (bt_transfer_worker_next(&copy, 0).kind != BT_TRANSFER_PIECE_NONE) {
@@ -247,4 +251,15 @@ bool bt_transfer_pieces_lack_credit(const bt_transfer_worker *w)
     }
     copy.credit = BT_TRANSFER_CREDIT_MAX;
     return bt_transfer_worker_next(&copy, 0).kind != BT_TRANSFER_PIECE_NONE;
+}
+
+bool bt_transfer_worker_is_held_up(const bt_transfer_worker *w)
+{
+    return w->state == BT_TRANSFER_WORKER_TOKENS || lacks_credit(w);
+}
+
+uint64_t bt_transfer_worker_deadline(const bt_transfer_worker *w, uint64_t patience_ns)
+{
+    return bt_transfer_worker_is_held_up(w) && patience_ns < BT_TRANSFER_WORKER_NEVER - w->moved_ns
+                   ? w->moved_ns + patience_ns : BT_TRANSFER_WORKER_NEVER;
 }

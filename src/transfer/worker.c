@@ -1,11 +1,10 @@
-/* transfer/worker.c - see worker.h: the table, what the engine tells, credit and patience. Which
- * frame comes next is in pieces.c. */
+/* transfer/worker.c - see worker.h: the table, what the engine tells, credit. Which frame comes
+ * next is in pieces.c. */
 #include "transfer/worker.h"
 
 #include <stddef.h>
 
 #include "base/memory.h"
-#include "transfer/pieces.h"
 
 /* ---- names ---- */
 
@@ -174,7 +173,7 @@ void bt_transfer_worker_all_ready(bt_transfer_worker *w, uint32_t position_end, 
     w->moved_ns = now_ns;
 }
 
-/* ---- credit and patience ---- */
+/* ---- credit ---- */
 
 bool bt_transfer_worker_credit(bt_transfer_worker *w, uint64_t bytes, uint64_t now_ns)
 {
@@ -185,15 +184,4 @@ bool bt_transfer_worker_credit(bt_transfer_worker *w, uint64_t bytes, uint64_t n
     w->credit += bytes;
     w->moved_ns = now_ns;
     return true;
-}
-
-bool bt_transfer_worker_is_held_up(const bt_transfer_worker *w)
-{
-    return w->state == BT_TRANSFER_WORKER_TOKENS || bt_transfer_pieces_lack_credit(w);
-}
-
-uint64_t bt_transfer_worker_deadline(const bt_transfer_worker *w, uint64_t patience_ns)
-{
-    return bt_transfer_worker_is_held_up(w) && patience_ns < BT_TRANSFER_WORKER_NEVER - w->moved_ns
-                   ? w->moved_ns + patience_ns : BT_TRANSFER_WORKER_NEVER;
 }
