@@ -130,12 +130,12 @@ static bt_status add_key(bt_access_keys *k, const char *text, size_t size, bt_er
     }
     char **keys = bt_realloc(BT_MEM_serve, k->keys, (k->count + 1) * sizeof *keys);
     if (!keys) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for API keys");
+        return bt_fail_nomem(err, size, "an API key");
     }
     k->keys = keys;
     char *copy = bt_strndup(BT_MEM_serve, text, size);
     if (!copy) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for API keys");
+        return bt_fail_nomem(err, size, "an API key");
     }
     k->keys[k->count++] = copy;
     return BT_OK;

@@ -38,7 +38,7 @@ static void read_role(const message_reader *r, const json_t *message, bt_chat_me
                          json_is_string(role) ? "'" : "");
 }
 
-/* The parts' texts, one behind the other, in body->joined. */
+/* The parts' texts, one after the other, in body->joined. */
 static void join_parts(const message_reader *r, const json_t *parts, bt_chat_message *to)
 {
     bt_buf *joined = &r->body->joined;

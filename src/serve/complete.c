@@ -133,7 +133,7 @@ static enum MHD_Result answer_whole(bt_exchange *x, completion *c)
         const bt_status status = bt_serve_run_next(c->run, BT_NEVER_NS, &choice,
                                                    &event);
         if (status == BT_E_CANCELLED) {
-            x->code = 499;                   /* nobody is there to be told; for log and metrics */
+            x->code = 499;                   /* nobody reads it; for log and metrics */
             return MHD_NO;
         }
         if (status == BT_E_CLOSED) {

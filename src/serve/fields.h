@@ -36,7 +36,7 @@ json_t *bt_serve_fields_find(const bt_fields *f, const char *name);
 void bt_serve_fields_complain(const bt_fields *f, const char *name, const json_t *value,
                               const char *wanted);
 
-/* true when present and well; else *ret is untouched. Whole numbers may be written 40.0. */
+/* true when present and valid; else *ret is untouched. Whole numbers may be written 40.0. */
 bool bt_serve_fields_bool(const bt_fields *f, const char *name, bool *ret);
 bool bt_serve_fields_number(const bt_fields *f, const char *name, double min, double max,
                             double *ret);

@@ -30,7 +30,7 @@ struct bt_server {
     bt_serving        serving;
     atomic_bool       ready;                /* releases `serving` */
     atomic_bool       closing;              /* new requests are refused */
-    atomic_bool       cancelling;           /* requests in work are given up */
+    atomic_bool       cancelling;           /* requests in flight are cancelled */
     bt_waker          stop;                 /* woken with `cancelling`, never cleared */
     pthread_mutex_t   work_lock;            /* guards n_in_work */
     pthread_cond_t    work_change;          /* n_in_work, or cancelling */

@@ -100,7 +100,7 @@ void bt_serve_metrics_answer(bt_serve_metrics *m, const bt_request_stats *stats,
 void bt_serve_metrics_http(bt_serve_metrics *m, int code);
 /* Seconds that one more request would wait for its turn, by how long answers took so far. */
 double bt_serve_metrics_wait(bt_serve_metrics *m, const bt_engine *engine);
-/* Seconds after which a client that was told "full" may try again: 1 .. 60. */
+/* Seconds after which a client that got 429 may try again: 1 .. 60. */
 uint32_t bt_serve_metrics_retry_after(bt_serve_metrics *m, const bt_engine *engine);
 /* engine NULL: still loading. prefill NULL: no workers. */
 void bt_serve_metrics_write(bt_serve_metrics *m, const bt_connections_count *connections,

@@ -65,7 +65,7 @@ static bt_request_options options_for(bt_run *r, const bt_choice *c)
     return o;
 }
 
-/* Better told at once than parked until the client gives up. */
+/* A 429 at once is better than a wait that the client gives up on. */
 static bt_status check_wait(const bt_run *r, bt_error *err)
 {
     const double wait = r->o.queue_wait_s > 0

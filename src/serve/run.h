@@ -43,7 +43,7 @@ typedef struct {
     uint32_t      seed;
     uint32_t      n_tokens;            /* seen so far */
     double        begun_ms, first_token_ms, last_token_ms;
-    size_t        token_offset, next_offset;   /* in characters, of the last token and behind it */
+    size_t        token_offset, next_offset;   /* in characters: of the last token, after it */
     bool          has_newline;
     bt_histogram  gaps;
     /* What was answered, kept unless the answer is streamed. */

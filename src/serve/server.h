@@ -33,7 +33,7 @@ typedef struct {
     bt_sampler_options sampling;   /* what requests do not say; bias unused */
     int64_t     n_predict;         /* -1: until the context is full */
     bt_prefill_policy policy;
-    uint32_t    queue_wait_s;      /* who would have to wait longer is told 429; 0: no limit */
+    uint32_t    queue_wait_s;      /* longer estimated waits are 429; 0: no limit */
 } bt_server_options;
 
 typedef struct {
@@ -57,7 +57,7 @@ const char *bt_serve_address(const bt_server *s);
 uint32_t    bt_serve_port(const bt_server *s);
 /* The struct is copied, what it points to is borrowed. */
 void bt_serve_set_ready(bt_server *s, const bt_serving *serving);
-/* Takes no new connections or requests, gives those in work `grace_ms` to finish, cancels the
+/* Takes no new connections or requests, gives those in flight `grace_ms` to finish, cancels the
  * rest, and returns when no thread is left. May be called twice. */
 void bt_serve_stop(bt_server *s, uint32_t grace_ms);
 /* While another thread is in stop: no more grace. Any thread. */

@@ -83,14 +83,24 @@ class Leaving(WithServer):
     # Room for answers that last far longer than a test.
     OPTIONS = ["-c", "65536", "-np", "2"]
 
-    def leave(self, body, seconds):
-        """Sends a request and closes the connection after a while, without reading."""
+    def begin(self, body):
+        """Sends a request; nobody reads the answer."""
         data = json.dumps(body).encode()
         s = socket.create_connection(("127.0.0.1", self.server.port))
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                   % len(data) + data)
+        return s
+
+    def leave(self, body, seconds):
+        """Closes the connection after a while; any moment has to do."""
+        s = self.begin(body)
         time.sleep(seconds)
         s.close()
+
+    def wait_metric(self, name, value, seconds=60):
+        until = time.monotonic() + seconds
+        while self.server.metrics()[name] != value:
+            self.assertLess(time.monotonic(), until, name)
 
     def test_cancelled_requests_leave_nothing(self):
         for stream in False, True:                      # the first of each kind warm things up
@@ -118,32 +128,25 @@ class Leaving(WithServer):
         return now
 
     def test_a_waiting_request_is_freed_quickly(self):
-        """Whether it waits in the queue, reads its prompt or writes: 250 ms and one step."""
-        busy = [threading.Thread(target=self.leave, args=(
-            dict(prompt="y", max_tokens=30000, ignore_eos=True, stream=True), 3)) for _ in range(2)]
-        for thread in busy:
-            thread.start()
-        time.sleep(0.5)
+        """The queue is left at once, while those that compute go on."""
+        busy = [self.begin(dict(prompt="y", max_tokens=30000, ignore_eos=True, stream=True))
+                for _ in range(2)]
+        self.wait_metric("llamacpp:requests_processing", 2)
         for stream in False, True:
-            thread = threading.Thread(target=self.leave, args=(
-                dict(prompt="x " * 50, max_tokens=20000, stream=stream), 0.5))
-            thread.start()
-            time.sleep(0.3)
-            self.assertEqual(self.server.metrics()["llamacpp:requests_deferred"], 1)
-            thread.join()
-            until = time.monotonic() + 0.6
-            while self.server.metrics()["llamacpp:requests_deferred"] > 0:
-                self.assertLess(time.monotonic(), until)
-        for thread in busy:
-            thread.join()
-        self.server.wait_idle(1)
+            waiting = self.begin(dict(prompt="x " * 50, max_tokens=20000, stream=stream))
+            self.wait_metric("llamacpp:requests_deferred", 1)
+            waiting.close()
+            self.wait_metric("llamacpp:requests_deferred", 0)
+        for connection in busy:
+            connection.close()
+        self.server.wait_idle()
 
     def test_sigterm_lets_answers_finish(self):
         found = []
         thread = threading.Thread(target=lambda: found.extend(self.server.stream(
             TEXT, dict(prompt="y", max_tokens=1500, ignore_eos=True))))
         thread.start()
-        time.sleep(0.2)
+        self.wait_metric("llamacpp:requests_processing", 1)
         self.server.process.terminate()
         thread.join()
         self.assertEqual(found[-1], "[DONE]")
@@ -155,7 +158,7 @@ class Leaving(WithServer):
         thread = threading.Thread(target=lambda: answers.append(self.server.ask(
             "POST", TEXT, dict(prompt="y", max_tokens=60000, ignore_eos=True, stream=True))))
         thread.start()
-        time.sleep(0.3)
+        self.wait_metric("llamacpp:requests_processing", 1)
         begun = time.monotonic()
         self.server.process.terminate()
         self.server.wait_for("^stopping")
