@@ -210,7 +210,7 @@ static void ambiguous_heads_are_400_and_closed(void **state)
         POST_HEAD "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         POST_HEAD "X-Folded: a\r\n b\r\n" OK_BODY,
         POST_HEAD "Host: localhost\r\n" OK_BODY,
-        "POST /completion HTTP/1.1\r\n" OK_BODY,
+        ("POST /completion HTTP/1.1\r\n" OK_BODY),
         "GET /health HTTP/1.1\r\n\r\n",
     };
     for (size_t i = 0; i < BT_LEN(bad); i++) {
