@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sync.h"
 #include "engine/private.h"
 #include "engine/state.h"
 
@@ -92,7 +93,7 @@ static bt_status find_eog(bt_engine *e, bt_error *err)
             e->n_eog = count;
             e->eog = bt_alloc_zero(BT_MEM_engine, count, sizeof *e->eog);
             if (!e->eog) {
-                return bt_fail(err, BT_E_NOMEM, "no memory for the list of %zu end tokens", count);
+                return bt_fail_nomem(err, count * sizeof *e->eog, "the list of end tokens");
             }
         }
     }
@@ -113,7 +114,8 @@ static bt_status create_tables(bt_engine *e, bt_error *err)
     e->tickets = bt_alloc_zero(BT_MEM_engine, n, sizeof *e->tickets);
     const bool all = p->tokens && p->positions && p->row_sequence && p->logit_rows &&
                      p->sequences && p->parts && e->active && e->tickets;
-    return all ? BT_OK : bt_fail(err, BT_E_NOMEM, "no memory for the tables of an engine");
+    const size_t size = (n_batch + n) * sizeof *p->parts;
+    return all ? BT_OK : bt_fail_nomem(err, size, "the tables of steps");
 }
 
 static void release(bt_engine *e)
@@ -157,10 +159,7 @@ static bt_status build(bt_engine *e, bt_error *err)
     BT_TRY(create_pool(e, err));
     BT_TRY(bt_device_prepare(o->device, e->tape, o->n_batch, o->n_parallel, err));
     bt_engine_stats_publish(e);
-    if (pthread_create(&e->thread, NULL, engine_main, e) != 0) {
-        return bt_fail(err, BT_E_NOMEM, "the system gives no thread for the engine");
-    }
-    return BT_OK;
+    return bt_thread_start(&e->thread, engine_main, e, "baton-engine", err);
 }
 
 bt_status bt_engine_create(const bt_engine_options *o, bt_engine **ret_engine, bt_error *err)
@@ -170,7 +169,7 @@ bt_status bt_engine_create(const bt_engine_options *o, bt_engine **ret_engine, b
     BT_TRY(check_options(o, err));
     bt_engine *e = bt_alloc_zero(BT_MEM_engine, 1, sizeof *e);
     if (!e) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for an engine");
+        return bt_fail_nomem(err, sizeof *e, "an engine");
     }
     e->options = *o;
     if (e->options.n_prefill_chunk > o->n_batch) {

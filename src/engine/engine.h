@@ -25,6 +25,7 @@
 #ifndef BT_ENGINE_ENGINE_H
 #define BT_ENGINE_ENGINE_H
 
+#include "engine/stats.h"
 #include "kv/pages.h"
 #include "model/model.h"
 #include "sample/sampler.h"
@@ -65,7 +66,7 @@ typedef struct {
     void (*chunk_done)(void *context, uint32_t position_end);
 } bt_push;
 
-/* Any thread, for rows told by layer_done or chunk_done, while the request is not released. A
+/* Any thread, for rows that layer_done or chunk_done named, while the request is not released. A
  * pushing request keeps its pages until then, END or not; release it before the engine's end. */
 void bt_engine_request_export_rows(const bt_request *r, uint32_t layer, uint32_t position,
                                    uint32_t n, void *ret_k, void *ret_v);
@@ -94,7 +95,7 @@ typedef struct {
     uint32_t        n_prefill_chunk;   /* tokens of this prompt in a step at most, up to n_batch;
                                           0: the engine's own */
     const uint32_t *cuts;              /* rising positions where a step of this prompt must end, */
-    uint32_t        n_cuts;            /* BT_CUTS_MAX of them at most; copied. Behind the last
+    uint32_t        n_cuts;            /* BT_CUTS_MAX of them at most; copied. After the last
                                           of them n_prefill_chunk does not count */
     uint32_t        n_predict;         /* tokens to generate at most; UINT32_MAX: until the context
                                           is full; 0: evaluate the prompt only */
@@ -115,7 +116,7 @@ typedef struct {
 } bt_request_options;
 
 /* What a step of a prompt takes at most while nobody decodes, as far as the engine can tell ahead;
- * and what the one behind the last cut should take at most: who cuts had other samples, so it is
+ * and what the one after the last cut should take at most: who cuts had other samples, so it is
  * divided only beyond twice that. */
 enum { BT_CUTS_MAX = 16, BT_STEP_MAX_MS = 1000, BT_STEP_LAST_MAX_MS = 2000 };
 
@@ -181,24 +182,6 @@ uint64_t bt_engine_request_id(const bt_request *r);
 uint32_t bt_engine_request_seed(const bt_request *r);
 
 /* ---- looking in: any thread ---- */
-
-typedef struct {
-    uint32_t n_running, n_waiting, n_parallel;
-    uint32_t n_queued;                                          /* not begun, at this moment */
-    uint32_t kv_pages_used, kv_pages_total;
-    uint32_t kv_pages_cached;                                   /* held by the prefix tree only */
-    uint64_t kv_token_bytes;
-    uint32_t n_snapshots;                                       /* of recurrent states, kept */
-    uint64_t snapshot_bytes, state_bytes;                       /* theirs; of one sequence */
-    uint64_t n_requests, n_prompt_tokens, n_cached_tokens, n_predicted_tokens, n_steps;
-    uint64_t n_external_tokens, n_cancelled, n_errors;
-    uint64_t n_preemptions, n_recomputed_tokens;                /* pages were short; and so again */
-    uint64_t n_context_full;                                    /* answers that filled n_ctx */
-    double   prompt_seconds, predicted_seconds;
-    uint32_t n_tokens_max;                                      /* longest sequence seen */
-    double   prefill_tokens_per_second;                         /* fitted, local; 0: not yet */
-    double   decode_tokens_per_second;
-} bt_engine_stats;
 
 void bt_engine_stats_get(const bt_engine *e, bt_engine_stats *ret_stats);
 const bt_engine_options *bt_engine_options_of(const bt_engine *e);

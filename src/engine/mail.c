@@ -11,7 +11,7 @@ void bt_engine_wake(bt_engine *e)
     pthread_mutex_unlock(&e->mail_lock);
 }
 
-/* Mail lock held. A cancelled request stays in the line until the step that runs has ended, but
+/* Mail lock held. A cancelled request stays in the queue until the step that runs has ended, but
  * takes nobody's place there. */
 static void count_line(bt_engine *e)
 {

@@ -1,4 +1,4 @@
-/* engine/names.c - how enums of the engine are called in answers and logs. */
+/* What the engine's enums and figures are called in answers, logs and metrics. */
 #include "engine/engine.h"
 
 const char *bt_engine_finish_name(bt_finish finish)
@@ -7,3 +7,5 @@ const char *bt_engine_finish_name(bt_finish finish)
                                          "error" };
     return (unsigned)finish < BT_LEN(names) ? names[finish] : "unknown";
 }
+
+BT_METRIC_DEFINE(bt_engine_stats_metrics, bt_engine_stats, "baton", BT_ENGINE_STATS_LIST)

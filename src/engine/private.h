@@ -59,7 +59,7 @@ struct bt_request {
     char       message[BT_ERROR_TEXT_MAX];   /* written before END is put */
 
     /* The engine's thread. */
-    bt_request *next;                  /* in the line of those that wait */
+    bt_request *next;                  /* in the queue */
     bt_phase   phase;
     uint32_t  *tokens;                 /* [n_tokens <= n_tokens_max] prompt, then answer */
     uint32_t   n_tokens, n_tokens_max;
@@ -101,7 +101,7 @@ typedef struct {
     uint64_t *have;                    /* [n_layers * words] bit per row that has come */
     uint32_t  words;
     uint32_t  snapshot;                /* the state that comes, once more; BT_NOTHING: no room */
-    uint64_t *state_have;              /* [n_layers] bytes that have come; behind `have` */
+    uint64_t *state_have;              /* [n_layers] bytes that have come; after `have` */
     uint64_t  n_missing;               /* rows, and layers with part of their state */
     uint32_t  position_complete;       /* of abandon, as all below */
     bool      end_request;

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "engine/private.h"
 
-/* Of those who may wait: how many may be in the line, cancelled ones among them, which hold their
+/* A multiple of the queue: how many requests may be in it, with cancelled ones, which hold their
  * memory until the step that runs has ended. */
 enum { LINE_PARTS = 4 };
 
@@ -37,13 +37,14 @@ static bt_status check_length(const bt_engine *e, const bt_request_options *o, b
 static bt_status check_borders(const bt_request_options *o, bt_error *err)
 {
     if (o->n_borders > BT_BORDERS_MAX) {
-        return bt_fail(err, BT_E_BADINPUT, "%u borders in a prompt; at most %u", o->n_borders,
-                       BT_BORDERS_MAX);
+        return bt_fail(err, BT_E_BADINPUT, "%u checkpoint positions in a prompt; at most %u",
+                       o->n_borders, BT_BORDERS_MAX);
     }
     for (uint32_t i = 0; i < o->n_borders; i++) {
         if (o->borders[i] > o->n_tokens || (i > 0 && o->borders[i] <= o->borders[i - 1])) {
-            return bt_fail(err, BT_E_BADINPUT, "border %u of a prompt of %u tokens is %u, but they "
-                           "must ascend and lie inside", i, o->n_tokens, o->borders[i]);
+            return bt_fail(err, BT_E_BADINPUT, "checkpoint position %u of a prompt of %u tokens is "
+                           "%u, but they must ascend and lie inside", i, o->n_tokens,
+                           o->borders[i]);
         }
     }
     return BT_OK;
@@ -88,7 +89,7 @@ static bt_status check_options(const bt_engine *e, const bt_request_options *o, 
 
 /* ---- memory ---- */
 
-/* The request's bias, and the engine's own bans behind it. */
+/* The request's bias, then what the engine itself bans. */
 static bt_status create_sampler(bt_engine *e, const bt_request_options *o, bt_request *r,
                                 bt_error *err)
 {
@@ -101,7 +102,8 @@ static bt_status create_sampler(bt_engine *e, const bt_request_options *o, bt_re
     bt_logit_bias *bias = bt_alloc_zero(BT_MEM_engine, o->sampling.n_bias + n_suppressed + n_eog,
                                         sizeof *bias);
     if (!bias) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a request's logit bias");
+        return bt_fail_nomem(err, (o->sampling.n_bias + n_suppressed + n_eog) * sizeof *bias,
+                             "a request's logit bias");
     }
     size_t n = o->sampling.n_bias;
     if (n > 0) {
@@ -154,7 +156,7 @@ static bt_status allocate(bt_engine *e, const bt_request_options *o, bt_request 
     r->tokens = bt_alloc_zero(BT_MEM_engine, r->n_tokens_max, sizeof *r->tokens);
     r->borders = bt_alloc_zero(BT_MEM_engine, o->n_borders, sizeof *r->borders);
     if (!r->tokens || !r->borders) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a request of %u tokens", r->n_tokens_max);
+        return bt_fail_nomem(err, r->n_tokens_max * sizeof *r->tokens, "a request's tokens");
     }
     memcpy(r->tokens, o->tokens, o->n_tokens * sizeof *r->tokens);
     r->n_tokens = o->n_tokens;
@@ -275,7 +277,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
     }
     bt_request *r = bt_alloc_zero(BT_MEM_engine, 1, sizeof *r);
     if (!r) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a request");
+        return bt_fail_nomem(err, sizeof *r, "a request");
     }
     r->engine = e;
     r->id = atomic_fetch_add_explicit(&e->next_id, 1, memory_order_relaxed) + 1;
@@ -305,7 +307,7 @@ bt_status bt_engine_submit(bt_engine *e, const bt_request_options *o, bt_request
 
 /* ---- handles ---- */
 
-/* Who waits no more makes room in the line at once. */
+/* A cancelled request frees its place in the queue at once. */
 void bt_engine_request_cancel(bt_request *r)
 {
     bt_engine *e = r->engine;

@@ -160,7 +160,7 @@ void bt_engine_sequences_admit(bt_engine *e)
             continue;
         }
         if (!reserve(e, r)) {
-            return;                    /* those behind it wait too, else it might wait for ever */
+            return;                    /* later ones wait too, else it might wait for ever */
         }
         *at = r->next;
         r->next = NULL;

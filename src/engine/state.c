@@ -4,20 +4,21 @@
  * Snapshots are what makes a prefix reusable, so where they are taken decides what a later prompt
  * has to compute again:
  *   - every snapshot_every positions, in prompt and answer;
- *   - at borders that the client names (before a message, before the generation prompt);
- *   - one position before the end of a long prompt without borders, for whoever asks it again;
+ *   - at checkpoint positions that the client names (before a message, before the generation
+ *     prompt);
+ *   - one position before the end of a long prompt without such, for whoever asks it again;
  *   - where a prompt that waits parts from this one (sequence.c);
  *   - at the end of a sequence, or when it loses its place.
  * A step has to end at such a position, and an additional step reads all weights once more; hence
- * borders that follow each other closely count as one, and short prompts are not cut at all. */
+ * positions that follow each other closely count as one, and short prompts are not cut at all. */
 #include <string.h>
 
 #include "base/check.h"
 #include "engine/state.h"
 
 enum {
-    BORDER_GAP = 32,           /* tokens between the last snapshot and a border that gets one */
-    LAST_MIN = 256             /* new tokens that a prompt without borders has at least to be cut */
+    CHECKPOINT_GAP = 32,           /* tokens between the last snapshot and one that is asked for */
+    LAST_MIN = 256             /* new tokens that a prompt without such has at least to be cut */
 };
 
 bt_status bt_engine_states_create(bt_engine *e, bt_error *err)
@@ -55,11 +56,11 @@ static bool keeps(const bt_engine *e, const bt_request *r)
 /* How far a sequence has come, and where it left its last snapshot. */
 typedef struct { uint32_t done, snapshot; } place;
 
-/* A border close behind a snapshot gets none, except where somebody elsewhere asked for it. */
-static uint32_t next_border(const bt_request *r, place at)
+/* One close after a snapshot gets none, except where somebody elsewhere asked for it. */
+static uint32_t next_asked(const bt_request *r, place at)
 {
     const uint32_t least = r->has_push || at.snapshot == 0 ? at.done + 1
-                                                           : at.snapshot + BORDER_GAP;
+                                                           : at.snapshot + CHECKPOINT_GAP;
     for (uint32_t i = 0; i < r->n_borders; i++) {
         if (r->borders[i] > at.done && r->borders[i] >= least && r->borders[i] < r->n_prompt) {
             return r->borders[i];
@@ -82,7 +83,7 @@ static uint32_t next_snapshot(const bt_engine *e, const bt_request *r, place at)
     const uint32_t every = e->options.snapshot_every;
     const uint32_t candidates[] = {
         at.done > BT_NOTHING - every ? BT_NOTHING : (at.done / every + 1) * every,
-        next_border(r, at), last_position(r, at),
+        next_asked(r, at), last_position(r, at),
         r->shared_at > at.done ? r->shared_at : BT_NOTHING,
     };
     uint32_t next = BT_NOTHING;

@@ -13,9 +13,9 @@ void bt_engine_stats_publish(bt_engine *e)
         s->n_waiting++;
     }
     s->kv_pages_used = bt_kv_pool_used(e->memory.pages);
-    s->kv_pages_total = bt_kv_pool_total(e->memory.pages);
+    s->kv_pages = bt_kv_pool_total(e->memory.pages);
     s->kv_pages_cached = bt_kv_pool_idle(e->memory.pages);
-    s->kv_token_bytes = bt_kv_token_bytes(e->memory.pages);
+    s->kv_page_bytes = bt_kv_token_bytes(e->memory.pages) * BT_KV_PAGE_TOKENS;
     if (e->memory.states) {
         s->n_snapshots = bt_kv_snapshot_count(e->memory.states);
         s->snapshot_bytes = bt_kv_snapshot_bytes(e->memory.states);
@@ -65,9 +65,9 @@ static void count(bt_engine *e, const bt_request *r, bt_finish finish)
     s->n_cached_tokens += r->n_cached;
     s->n_external_tokens += r->n_external;
     s->n_predicted_tokens += r->stats.n_predicted;
-    s->n_cancelled += finish == BT_FINISH_CANCELLED;
-    s->n_errors += finish == BT_FINISH_ERROR;
-    s->n_context_full += finish == BT_FINISH_CONTEXT;
+    s->n_requests_cancelled += finish == BT_FINISH_CANCELLED;
+    s->n_requests_failed += finish == BT_FINISH_ERROR;
+    s->n_contexts_full += finish == BT_FINISH_CONTEXT;
     s->prompt_seconds += r->stats.prompt_ms / 1000;
     s->predicted_seconds += r->stats.predicted_ms / 1000;
     s->n_tokens_max = r->n_tokens > s->n_tokens_max ? r->n_tokens : s->n_tokens_max;

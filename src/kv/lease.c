@@ -142,7 +142,7 @@ uint32_t bt_kv_lease_restore(bt_kv_lease *l, const bt_kv_name *name, uint32_t n)
     return n;
 }
 
-/* The checkpoint is pinned: other threads make room for theirs at any time. */
+/* The snapshot is pinned: other threads make room for theirs at any time. */
 static bt_status restore_exactly(bt_kv_lease *l, const bt_kv_name *name, uint32_t n, bt_error *err)
 {
     bt_state_pool *states = l->memory->states;
@@ -153,7 +153,7 @@ static bt_status restore_exactly(bt_kv_lease *l, const bt_kv_name *name, uint32_
     }
     if (!bt_kv_snapshot_pin(states, name->key, name->tokens, n, &kept)) {
         return bt_fail(err, BT_E_BADINPUT, "a sequence with a recurrent state cannot go back to "
-                       "position %u: the last checkpoint before it is at %u", n,
+                       "position %u: the last snapshot before it is at %u", n,
                        bt_kv_snapshot_find(states, name->key, name->tokens, n));
     }
     bt_kv_state_copy(states, l->slot, kept);

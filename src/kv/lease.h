@@ -5,7 +5,7 @@
  * sure that nobody else holds the page that is written next.
  *
  * Rows can be given up position by position. A recurrent state cannot be rolled back, so a sequence
- * with one stands again only where a checkpoint of it is kept (kv/states.h).
+ * with one stands again only where a snapshot of it is kept (kv/states.h).
  *
  * Lifetime: open to close; a zeroed lease may be closed. The memory outlives its leases.
  * Threads:  the engine thread; pages of a lease that is lent to a writer: kv/pages.h.
@@ -66,10 +66,10 @@ void bt_kv_lease_swap_pages(bt_kv_lease *a, bt_kv_lease *b);
 void bt_kv_lease_swap_slots(bt_kv_lease *a, bt_kv_lease *b);
 
 /* The sequence stands at the largest position up to n at which it can, which is given: n itself,
- * or with a recurrent state that of the last checkpoint, 0 if there is none. */
+ * or with a recurrent state that of the last snapshot, 0 if there is none. */
 uint32_t bt_kv_lease_restore(bt_kv_lease *l, const bt_kv_name *name, uint32_t n);
 /* The sequence stands at exactly n; BT_E_BADINPUT, with nothing changed, when it keeps a recurrent
- * state of which there is no checkpoint there. */
+ * state of which there is no snapshot there. */
 BT_MUST_CHECK bt_status bt_kv_lease_truncate(bt_kv_lease *l, const bt_kv_name *name, uint32_t n,
                                              bt_error *err);
 /* Enters the pages of positions [0, n) into the prefix tree: the full ones, and with `last` the

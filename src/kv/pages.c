@@ -58,7 +58,7 @@ static bt_status lay_out(bt_kv_pool *pool, const bt_kv_pool_options *o, bt_error
                          .type_v = o->type_v, .n_layers = o->n_layers };
     l->layers = bt_alloc_zero(BT_MEM_kv, o->n_layers, sizeof *l->layers);
     if (!l->layers) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the layout of %u layers", o->n_layers);
+        return bt_fail_nomem(err, o->n_layers * sizeof *l->layers, "the layout of KV pages");
     }
     for (uint32_t i = 0; i < o->n_layers; i++) {
         bt_kv_layer *y = &l->layers[i];
@@ -96,7 +96,7 @@ static bt_status make_tables(bt_kv_pool *pool, bt_error *err)
     pool->poisoned = bt_alloc_zero(BT_MEM_kv, n, sizeof *pool->poisoned);
     pool->free_pages = bt_alloc_zero(BT_MEM_kv, n, sizeof *pool->free_pages);
     if (!pool->holders || !pool->cached || !pool->poisoned || !pool->free_pages) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the tables of %u KV pages", n);
+        return bt_fail_nomem(err, n * sizeof *pool->holders, "the tables of KV pages");
     }
     for (uint32_t i = 0; i < n; i++) {
         pool->free_pages[i] = n - 1 - i;
@@ -124,7 +124,7 @@ bt_status bt_kv_pool_create(bt_device *device, const bt_kv_pool_options *o, bt_k
     BT_ASSERT(o->n_pages >= 1);
     bt_kv_pool *pool = bt_alloc_zero(BT_MEM_kv, 1, sizeof *pool);
     if (!pool) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a pool of KV pages");
+        return bt_fail_nomem(err, sizeof *pool, "a pool of KV pages");
     }
     pool->device = device;
     pool->n_pages = o->n_pages;

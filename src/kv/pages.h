@@ -7,8 +7,8 @@
  *
  * Lifetime: create to destroy; by then every page must have been given back (asserted).
  * Threads:  a pool belongs to the engine thread. bt_kv_rows_import and _export may be called from
- *           any thread for pages that the engine has reserved for that stream and keeps until told
- *           otherwise (engine/engine.h); nothing else touches those rows meanwhile.
+ *           any thread for pages that the engine has reserved for that stream and keeps until it
+ *           takes them back (engine/engine.h); nothing else touches those rows meanwhile.
  * Failure:  create, take and make_writable only; a failed call changes nothing. Nothing allocates
  *           after create.
  */

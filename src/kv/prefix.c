@@ -45,7 +45,7 @@ bt_status bt_kv_prefix_create(bt_kv_pool *pool, uint32_t n_pages_max, bt_kv_pref
     BT_ASSERT(n_pages_max >= 1 && n_pages_max < NONE / 4);
     bt_kv_prefix *t = bt_alloc_zero(BT_MEM_kv, 1, sizeof *t);
     if (!t) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a prefix tree");
+        return bt_fail_nomem(err, sizeof *t, "a prefix tree");
     }
     *t = (bt_kv_prefix){ .pool = pool, .n_max = n_pages_max, .free_node = NONE, .n_fresh = 1,
                          .youngest = NONE, .oldest = NONE, .n_buckets = 16 };
@@ -58,7 +58,7 @@ bt_status bt_kv_prefix_create(bt_kv_pool *pool, uint32_t n_pages_max, bt_kv_pref
         bt_free(t->nodes);
         bt_free(t->buckets);
         bt_free(t);
-        return bt_fail(err, BT_E_NOMEM, "no memory for a prefix tree of %u pages", n_pages_max);
+        return bt_fail_nomem(err, n_pages_max * sizeof(node), "a prefix tree");
     }
     memset(t->buckets, 0xFF, t->n_buckets * sizeof *t->buckets);
     t->nodes[ROOT].first_child = NONE;
@@ -320,7 +320,7 @@ static uint32_t add_child(bt_kv_prefix *t, uint32_t parent, uint64_t key, const 
 }
 
 /* A page that somebody computed once more takes the place of the node's: the older one would hang
- * above the newer ones behind it, and could not be given back for as long as those are in use. */
+ * above the newer ones after it, and could not be given back for as long as those are in use. */
 static void renew_page(bt_kv_prefix *t, uint32_t n, uint32_t page)
 {
     if (t->nodes[n].page != page) {

@@ -64,7 +64,7 @@ static bt_status lay_out(bt_state_pool *p, const bt_state_pool_options *o, bt_er
     l->n_layers = o->n_layers;
     l->layers = bt_alloc_zero(BT_MEM_kv, o->n_layers, sizeof *l->layers);
     if (!l->layers) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the states of %u layers", o->n_layers);
+        return bt_fail_nomem(err, o->n_layers * sizeof *l->layers, "the layout of states");
     }
     for (uint32_t i = 0; i < o->n_layers; i++) {
         bt_state_layer *y = &l->layers[i];
@@ -89,7 +89,7 @@ static bt_status allocate(bt_state_pool *p, const bt_state_pool_options *o, bt_e
     p->taken = bt_alloc_zero(BT_MEM_kv, p->n_live, sizeof *p->taken);
     p->snapshots = bt_alloc_zero(BT_MEM_kv, p->n_snapshots, sizeof *p->snapshots);
     if (!p->taken || !p->snapshots) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the table of %u states", l->n_slots);
+        return bt_fail_nomem(err, l->n_slots * sizeof *p->snapshots, "the table of states");
     }
     size_t total;
     if (!bt_size_mul(l->slot_bytes, l->n_slots, &total)) {
@@ -113,7 +113,7 @@ bt_status bt_kv_state_pool_create(bt_device *device, const bt_state_pool_options
     BT_ASSERT(o->n_live > 0 && o->n_layers > 0);
     bt_state_pool *p = bt_alloc_zero(BT_MEM_kv, 1, sizeof *p);
     if (!p) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for the pool of recurrent states");
+        return bt_fail_nomem(err, sizeof *p, "a pool of recurrent states");
     }
     p->device = device;
     pthread_mutex_init(&p->lock, NULL);
@@ -297,7 +297,7 @@ static snapshot *longest(const bt_state_pool *p, uint64_t key, const uint32_t *t
     return NULL;
 }
 
-/* ---- snapshots: the doors. States are copied without the lock, under a pin. ---- */
+/* ---- snapshots: what others call. States are copied without the lock, under a pin. ---- */
 
 static void unpin(bt_state_pool *p, snapshot *s)
 {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 BT_METRIC_DEFINE(bt_serve_metrics_histograms, bt_serve_histogram, "baton", BT_SERVE_HISTOGRAM_LIST)
-BT_METRIC_DEFINE(bt_serve_metrics_engine, bt_serve_engine, "baton", BT_SERVE_ENGINE_LIST)
 BT_METRIC_DEFINE(bt_serve_metrics_known, bt_serve_known, "llamacpp:", BT_SERVE_KNOWN_LIST)
 BT_METRIC_DEFINE(bt_serve_metrics_counters, bt_serve_counter, "baton", BT_SERVE_COUNTER_LIST)
 
@@ -132,22 +131,8 @@ static void write_engine(const bt_engine *engine, bt_buf *to)
     bt_engine_stats s;
     bt_engine_stats_get(engine, &s);
     write_known(&s, to);
-    const bt_serve_engine own = {
-        .n_requests = s.n_requests,
-        .n_requests_cancelled = s.n_cancelled,
-        .n_requests_failed = s.n_errors,
-        .n_preemptions = s.n_preemptions,
-        .n_recomputed_tokens = s.n_recomputed_tokens,
-        .parallel = s.n_parallel,
-        .kv_pages = s.kv_pages_total,
-        .kv_pages_used = s.kv_pages_used,
-        .kv_pages_cached = s.kv_pages_cached,
-        .kv_page_bytes = s.kv_token_bytes * BT_KV_PAGE_TOKENS,
-        .snapshots = s.n_snapshots,
-        .snapshot_bytes = s.snapshot_bytes,
-    };
-    const bt_metric_list list = bt_serve_metrics_engine();
-    bt_metric_put_prometheus(to, &list, &own, sizeof own, 1, NULL, NULL);
+    const bt_metric_list list = bt_engine_stats_metrics();
+    bt_metric_put_prometheus(to, &list, &s, sizeof s, 1, NULL, NULL);
 }
 
 /* `prefill` NULL: no workers, and all sums are 0. */

@@ -40,24 +40,7 @@ typedef struct { BT_METRIC_MEMBERS(BT_SERVE_HISTOGRAM_LIST) } bt_serve_histogram
 
 typedef struct { BT_METRIC_MEMBERS(BT_SERVE_COUNTER_LIST) } bt_serve_counter;
 
-/* From the engine's counts, at the time of asking. */
-#define BT_SERVE_ENGINE_LIST(X)                                                                 \
-    X(uint64_t, n_requests, COUNTER, NONE, "Requests begun, or ended in the queue")             \
-    X(uint64_t, n_requests_cancelled, COUNTER, NONE, "Requests cancelled")                      \
-    X(uint64_t, n_requests_failed, COUNTER, NONE, "Requests ended by an error")                 \
-    X(uint64_t, n_preemptions, COUNTER, NONE, "Requests that lost their KV pages for a while")  \
-    X(uint64_t, n_recomputed_tokens, COUNTER, TOKENS, "Tokens computed again because of that")  \
-    X(uint32_t, parallel, GAUGE, NONE, "Requests that run at once at most")                     \
-    X(uint32_t, kv_pages, GAUGE, NONE, "KV pages in all")                                       \
-    X(uint32_t, kv_pages_used, GAUGE, NONE, "KV pages in use, cached ones too")                 \
-    X(uint32_t, kv_pages_cached, GAUGE, NONE, "KV pages held only by the prefix cache")         \
-    X(uint64_t, kv_page_bytes, GAUGE, BYTES, "Bytes of a KV page")                              \
-    X(uint32_t, snapshots, GAUGE, NONE, "Recurrent states kept for later prompts")              \
-    X(uint64_t, snapshot_bytes, GAUGE, BYTES, "Memory that these take")
-
-typedef struct { BT_METRIC_MEMBERS(BT_SERVE_ENGINE_LIST) } bt_serve_engine;
-
-/* The same under the names that dashboards of the llama.cpp world know. */
+/* Counts of the engine under the names that dashboards of the llama.cpp world know. */
 #define BT_SERVE_KNOWN_LIST(X)                                                                  \
     X(uint64_t, prompt_tokens, COUNTER, TOKENS, "Prompt tokens processed, here and on workers") \
     X(uint64_t, prompt_tokens_cached, COUNTER, TOKENS, "Prompt tokens found in the cache")      \
@@ -89,7 +72,6 @@ typedef struct {
 bt_metric_list bt_serve_metrics_histograms(void);
 bt_metric_list bt_serve_metrics_counters(void);
 bt_metric_list bt_serve_metrics_known(void);
-bt_metric_list bt_serve_metrics_engine(void);
 void bt_serve_metrics_init(bt_serve_metrics *m);
 void bt_serve_metrics_done(bt_serve_metrics *m);
 /* One engine request has ended. `gaps` holds the times between its tokens. Without a token it is

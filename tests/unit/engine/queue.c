@@ -124,7 +124,7 @@ static void who_left_takes_no_place_in_the_line(void **state)
     bt_engine_request_release(running);
     bt_engine_request_release(waiting);
     const bt_engine_stats stats = fake_stats_idle(f->engine);
-    assert_int_equal(stats.n_cancelled, 8);
+    assert_int_equal(stats.n_requests_cancelled, 8);
     assert_int_equal(stats.n_requests, 10);
     fake_close(f);
 }
@@ -164,7 +164,7 @@ static void cancel_ends_at_any_stage(void **state)
         bt_engine_request_release(running);
     }
     const bt_engine_stats s = fake_stats_idle(f->engine);
-    assert_int_equal(s.n_cancelled, 4);
+    assert_int_equal(s.n_requests_cancelled, 4);
     assert_int_equal(s.kv_pages_used, s.kv_pages_cached);
     fake_close(f);
 }

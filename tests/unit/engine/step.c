@@ -36,7 +36,7 @@ static void a_failed_step_fails_only_what_was_in_it(void **state)
     assert_non_null(strstr(got.message, "a fuse blew"));
     fake_ask(f->engine, &o, &got);                        /* lives, and cached rows are right */
     assert_answer(&o, &got);
-    assert_int_equal(fake_stats_idle(f->engine).n_errors, 1);
+    assert_int_equal(fake_stats_idle(f->engine).n_requests_failed, 1);
 }
 
 static void damaged_logits_fail_one_request_and_are_forgotten(void **state)

@@ -264,7 +264,7 @@ static void a_thousand_requests_leave_nothing_behind(void **state)
                   (unsigned long long)s.n_external_tokens, place.n_given_up, place.n_commits,
                   place.n_gone, before, after);
     assert_true(n_whole > REQUESTS / 3);
-    assert_true(s.n_preemptions > 0 && s.n_context_full == 0);
+    assert_true(s.n_preemptions > 0 && s.n_contexts_full == 0);
     assert_true(s.n_external_tokens > 0 && place.n_given_up > 0);
     assert_int_equal(s.kv_pages_used, s.kv_pages_cached);
     assert_true(s.n_tokens_max <= 512);

@@ -28,7 +28,7 @@ static void every_list_stands_in_the_page(void **state)
     (void)state;
     const bt_metric_list lists[] = {
         bt_handoff_client_metrics(),     bt_handoff_client_worker_metrics(),
-        bt_serve_connections_metrics(),  bt_serve_metrics_engine(),
+        bt_serve_connections_metrics(),  bt_engine_stats_metrics(),
         bt_serve_metrics_counters(),     bt_serve_metrics_histograms(),
         bt_serve_metrics_known(),
     };
