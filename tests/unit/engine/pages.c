@@ -170,35 +170,37 @@ static void a_reader_that_is_behind_holds_nobody_up(void **state)
     fake_close(f);
 }
 
+/* Step by step, until the youngest has lost its pages and waits. */
 static void a_preempted_answer_can_be_cancelled(void **state)
 {
     (void)state;
+    enum { N = 4 };
     bt_engine_options options = fake_options();
-    options.n_parallel = 2;
-    options.n_ctx = 256;
+    options.n_parallel = N;
+    options.n_ctx = 96;
     fixture *f = fake_open(&options);
-    uint32_t a[PROMPT], b[PROMPT];
+    static uint32_t tokens[N][30];
     static fake_result got;
-    fake_prompt(402, PROMPT, a);
-    fake_prompt(403, PROMPT, b);
-    const bt_request_options o = fake_request(a, PROMPT, 190), p = fake_request(b, PROMPT, 190);
-    bt_request *first = fake_submit(f->engine, &o);
-    fake_wait_for(first, BT_EVENT_TOKEN);
-    bt_request *second = fake_submit(f->engine, &p);
+    bt_request *requests[N];
     bt_request_stats s = { 0 };
-    bt_event event;
-    while (s.n_preemptions == 0) {        /* both are read, and pages end at some 160 tokens each */
-        (void)!bt_engine_request_wait(first, 1, &event);
-        (void)!bt_engine_request_wait(second, 1, &event);
-        bt_engine_request_stats_get(second, &s);
+    fake_gate_set(f, true);
+    for (uint32_t i = 0; i < N; i++) {
+        fake_prompt(402 + i, 30, tokens[i]);
+        const bt_request_options o = fake_request(tokens[i], 30, 50);   /* fits the ring unread */
+        requests[i] = fake_submit(f->engine, &o);
     }
-    bt_engine_request_cancel(second);
-    fake_finish(second, &got);
-    assert_int_equal(got.finish, BT_FINISH_CANCELLED);
-    fake_finish(first, &got);
-    assert_int_equal(got.finish, BT_FINISH_LENGTH);
-    bt_engine_request_release(first);
-    bt_engine_request_release(second);
+    for (int i = 0; s.n_preemptions == 0; i++) {
+        assert_true(i < 60);
+        fake_gate_step(f);
+        bt_engine_request_stats_get(requests[N - 1], &s);
+    }
+    bt_engine_request_cancel(requests[N - 1]);
+    fake_gate_set(f, false);
+    for (uint32_t i = 0; i < N; i++) {
+        fake_finish(requests[i], &got);
+        assert_int_equal(got.finish, i == N - 1 ? BT_FINISH_CANCELLED : BT_FINISH_LENGTH);
+        bt_engine_request_release(requests[i]);
+    }
     const bt_engine_stats stats = fake_stats_idle(f->engine);
     assert_int_equal(stats.kv_pages_used, stats.kv_pages_cached);
     fake_close(f);
