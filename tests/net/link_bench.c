@@ -25,18 +25,30 @@ typedef struct {
     const uint8_t *region;
     bt_wire_tally *tally;
     size_t         at;
-} source;
+    uint32_t       size;
+    uint64_t       left;                /* bytes */
+} rows;
 
-static void fill(void *context, uint8_t *to, size_t size)
+static bool next_rows(void *context, uint8_t *body, size_t capacity, bt_link_out *ret)
 {
-    const source *s = context;
-    memcpy(to, s->region + s->at, size);
+    rows *r = context;
+    if (r->left == 0 || r->size > capacity) {
+        return false;
+    }
+    memcpy(body, r->region + r->at, r->size);
+    r->at = r->at + 2 * (size_t)r->size <= REGION ? r->at + r->size : 0;
+    r->left -= r->size;
+    ret->type = BT_WIRE_ROWS;
+    ret->stream = 1;
+    ret->size = r->size;
+    return true;
 }
 
-static void seal(void *context, uint64_t hash)
+static void sealed(void *context, uint32_t stream, uint64_t hash)
 {
-    const source *s = context;
-    bt_wire_tally_put(s->tally, BT_WIRE_ROWS, 1, hash);
+    const rows *r = context;
+    (void)stream;
+    bt_wire_tally_put(r->tally, BT_WIRE_ROWS, 1, hash);
 }
 
 static void check(bt_status status, const bt_error *err)
@@ -106,19 +118,15 @@ static double send_all(const char *address, const bt_link_options *o, uint64_t t
     bt_link *link;
     bt_error err;
     bt_frame f;
-    bt_bulk bulk = {.type = BT_WIRE_ROWS, .stream = 1, .size = size, .fill = fill, .seal = seal};
-    source s = {.region = region, .tally = tally};
+    rows r = {.region = region, .tally = tally, .size = size, .left = total};
+    const bt_link_source source = {.context = &r, .next = next_rows, .sealed = sealed};
 
     memset(region, 2, REGION);
     check(bt_link_connect(address, o, &link, &err), &err);
     check(bt_link_send(link, BT_WIRE_HELLO, 0, "", 0, &err), &err);
     const double cpu = cpu_seconds();
     const uint64_t before = bt_clock_ns();
-    for (uint64_t n = 0; n < total; n += size) {
-        memcpy(bulk.context, &s, sizeof s);
-        check(bt_link_send_bulk(link, &bulk, &err), &err);
-        s.at = s.at + 2 * (size_t)size <= REGION ? s.at + size : 0;
-    }
+    check(bt_link_set_source(link, &source, &err), &err);
     check(bt_link_receive(link, bt_clock_after_ms(60000), &f, &err), &err);
     const double seconds = (double)(bt_clock_ns() - before) / 1e9;
     *ret_cpu = cpu_seconds() - cpu;
