@@ -34,7 +34,6 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     l->waker = (bt_waker){-1, -1};
     l->heartbeat_ns = (uint64_t)(o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS) * BT_NS_PER_MS;
     l->silence_ns = l->heartbeat_ns * BT_LINK_SILENT_HEARTBEATS;
-    l->queue_bytes_max = o->queue_bytes_max ? o->queue_bytes_max : QUEUE_BYTES_MAX;
     l->handshake_timeout_ms = o->handshake_timeout_ms ? o->handshake_timeout_ms
                                                       : HANDSHAKE_TIMEOUT_MS;
     l->first_frame_by_ns = transport->accepted ? bt_clock_after_ms(l->handshake_timeout_ms)
@@ -47,7 +46,6 @@ static bt_link *allocate(bt_transport *transport, const bt_link_options *o)
     bt_buf_init(&l->out, BT_MEM_link, BT_LINK_CONTROL_BYTES_MAX);
     pthread_mutex_init(&l->lock, NULL);
     bt_cond_init(&l->work);
-    bt_cond_init(&l->room);
     bt_cond_init(&l->changed);
     l->ask_ns = UINT64_MAX;
     return l;
@@ -59,11 +57,9 @@ static void release(bt_link *l)
     bt_waker_close(&l->waker);
     bt_buf_done(&l->control);
     bt_buf_done(&l->out);
-    bt_free(l->slots);
     bt_free(l->batch);
     bt_free(l->in);
     pthread_cond_destroy(&l->changed);
-    pthread_cond_destroy(&l->room);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);
     bt_free(l);
@@ -127,7 +123,6 @@ void bt_link_destroy(bt_link *l)
 {
     if (l != NULL) {
         bt_link_stop(l, "closed");
-        BT_ASSERT(l->callbacks == NULL && l->waiters == NULL);
         release(l);
     }
 }
@@ -233,7 +228,6 @@ void bt_link_finish(bt_link *l, uint32_t timeout_ms, const char *reason)
         l->finishing = true;
     }
     pthread_cond_broadcast(&l->work);
-    pthread_cond_broadcast(&l->room);
     while (!l->writer_ended && !l->closed &&
            bt_cond_wait_until(&l->changed, &l->lock, end_ns)) {
     }
@@ -270,7 +264,6 @@ void bt_link_stats_get(const bt_link *link, bt_link_stats *ret_stats)
         .round_trip_ms = l->round_trip_ms,
         .round_trip_ms_min = l->round_trip_ms_min,
         .goodput_bytes_per_ms = atomic_load(&l->goodput),
-        .bulk_queued_bytes = l->bulk_bytes,
         .alive = !l->closed && l->failure.status == BT_OK,
         .encrypted = l->transport->ops->encrypted,
         .peer_load = l->peer_load,

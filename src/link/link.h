@@ -39,7 +39,6 @@ typedef struct {
     uint32_t    handshake_timeout_ms;  /* accepted links: for the first frame; 0: 5000 */
     uint32_t    heartbeat_ms;          /* 0: 500; silence of 4 of these is "lost" */
     uint32_t    buffer_bytes;          /* SO_SNDBUF and SO_RCVBUF; 0: the kernel's tuning */
-    uint64_t    queue_bytes_max;       /* bulk waiting to be sent; 0: 8 MiB */
     const char *key_file;              /* TLS 1.3 with this pre-shared key; NULL: plain */
     bool        allow_insecure;        /* listen beyond loopback without a key */
     const bt_waker *cancel;            /* connect gives up once it is woken; may be NULL */
@@ -105,33 +104,6 @@ BT_MUST_CHECK bt_status bt_link_set_source(bt_link *link, const bt_link_source *
 /* The source may have something now. Cheap when it was pulled already. */
 void bt_link_pull(bt_link *link);
 
-/* Bulk of the old kind, a queue: `fill` is called later on the writer thread to write exactly
- * `size` bytes of body into the send buffer, so rows go from pages to the socket with one copy;
- * `seal` right after it, with the hash that bt_frame.hash will be at the remote. For each accepted
- * frame exactly one of `fill` and `drop` is called, `drop` when the link dies first or the stream
- * is dropped. All may be NULL (zeros; nothing; nothing). */
-typedef void bt_bulk_fill(void *context, uint8_t *to, size_t size);
-typedef void bt_bulk_seal(void *context, uint64_t hash);
-typedef void bt_bulk_drop(void *context);
-typedef struct {
-    uint16_t type;
-    uint32_t stream;
-    uint32_t size;                     /* <= BT_WIRE_BODY_BYTES_MAX */
-    bt_bulk_fill *fill;
-    bt_bulk_seal *seal;
-    bt_bulk_drop *drop;
-    _Alignas(8) uint8_t context[64];   /* copied; passed by address */
-} bt_bulk;
-/* Blocks while queue_bytes_max (or 2,048 frames) wait; BT_E_CANCELLED when the stream is dropped
- * meanwhile. On failure no callback is called. Not from the reader: two peers that both wait to
- * send and do not read would wait for ever. */
-BT_MUST_CHECK bt_status bt_link_send_bulk(bt_link *link, const bt_bulk *bulk, bt_error *err);
-/* The same, but BT_E_FULL instead of waiting. */
-BT_MUST_CHECK bt_status bt_link_send_bulk_try(bt_link *link, const bt_bulk *bulk, bt_error *err);
-/* Forgets bulk frames of a stream that were not begun (cancel). When it returns, no callback of the
- * stream is running or will run, so what they read may be freed (unless called from a callback). */
-void bt_link_drop_stream(bt_link *link, uint32_t stream);
-
 /* Reader thread: sends what is queued and what the source has now, says the end, and reads on until
  * the remote has closed too, at most timeout_ms; so that a last REJECT or ERROR arrives. Closes. */
 void bt_link_finish(bt_link *link, uint32_t timeout_ms, const char *reason);
@@ -156,7 +128,6 @@ typedef struct {
     double   round_trip_ms_min;        /* smallest seen: the path without queues; 0: not yet */
     double   goodput_bytes_per_ms;     /* of large frames that came in, pauses between them left
                                           out; 0: not yet, or faster than we read */
-    uint64_t bulk_queued_bytes;
     bool     alive, encrypted;
     bt_link_load peer_load;            /* as last told */
     double   peer_load_age_ms;         /* < 0: never told */

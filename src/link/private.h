@@ -1,7 +1,6 @@
 /* link/private.h - the inside of a link, shared by the files of this room.
  *
  * link.c    life, stats, sending control, finish and close; stands on all below
- * queue.c   bulk: what waits, who waits for room, dropping streams
  * writer.c  the writer thread
  * reader.c  receive: handshake, bytes to frames, heartbeats, silence
  * state.c   what they share: failure, control queue, send buffer
@@ -20,7 +19,6 @@
 #include "wire/codec.h"
 
 enum {
-    BT_LINK_BULK_FRAMES_MAX = 2048,
     BT_LINK_CONTROL_BYTES_MAX = 8 << 20,
     BT_LINK_BATCH_BYTES = 256 << 10,    /* as much at least goes into one system call */
     BT_LINK_FIRST_READ_BYTES = 64 << 10,    /* grows when the first large frame comes */
@@ -38,35 +36,10 @@ typedef struct {
 } bt_link_note;
 _Static_assert(sizeof(bt_link_note) <= BT_WIRE_HEADER_BYTES, "notes stand where headers go");
 
-typedef struct {
-    bt_bulk bulk;
-    bool    dropped;                    /* its drop was called; skip it */
-} bt_link_slot;
-
-/* A stream that is being dropped; lives on the stack of the thread that does it. */
-typedef struct bt_link_dropping {
-    uint32_t stream;
-    struct bt_link_dropping *next;
-} bt_link_dropping;
-
-/* A callback that is running now; lives on the stack of the thread that runs it. */
-typedef struct bt_link_callback {
-    uint32_t  stream;
-    pthread_t thread;
-    struct bt_link_callback *next;
-} bt_link_callback;
-
-/* A sender that waits for room; lives on its stack. */
-typedef struct bt_link_waiter {
-    const bt_bulk *bulk;
-    bool           dropped;
-    struct bt_link_waiter *next;
-} bt_link_waiter;
-
 struct bt_link {
     /* Immutable after create. */
     bt_transport *transport;
-    uint64_t      heartbeat_ns, silence_ns, queue_bytes_max;
+    uint64_t      heartbeat_ns, silence_ns;
     uint64_t      first_frame_by_ns;    /* accepted links; else UINT64_MAX */
     uint32_t      handshake_timeout_ms;
     pthread_t     writer;
@@ -81,8 +54,7 @@ struct bt_link {
 
     pthread_mutex_t lock;               /* guards all down to "reader's own" */
     pthread_cond_t  work;               /* the writer has something to do */
-    pthread_cond_t  room;               /* for bulk; waiters look again */
-    pthread_cond_t  changed;            /* a callback has ended, the writer too */
+    pthread_cond_t  changed;            /* the writer has ended, or all is closed */
 
     bt_error failure;                   /* the first; BT_OK while all is well */
     bool     ready;                     /* the transport's handshake is done */
@@ -91,13 +63,7 @@ struct bt_link {
 
     bt_buf         control;
     bt_link_source source;              /* set once */
-    bt_link_slot *slots;                /* ring of BT_LINK_BULK_FRAMES_MAX; NULL until used */
-    uint8_t      *batch;                /* the writer's; allocated for bulk */
-    uint32_t      slot_first, n_slots;
-    uint64_t      bulk_bytes;
-    bt_link_callback *callbacks;
-    bt_link_dropping *dropping;
-    bt_link_waiter   *waiters;
+    uint8_t      *batch;                /* the writer's; allocated for a source */
 
     bool         pong_due;
     uint64_t     pong_time;             /* of the latest PING: older ones need no answer */
@@ -145,12 +111,6 @@ BT_MUST_CHECK bt_status bt_link_reserve_batch_locked(bt_link *l, bt_error *err);
 
 /* reader.c: until the transport's handshake is done, or the deadline. */
 BT_MUST_CHECK bt_status bt_link_handshake(bt_link *l, uint64_t deadline_ns, bt_error *err);
-
-/* queue.c. The next frame that still wants to be sent and fits `room` with its header; the caller
- * runs its fill between these two, on the writer thread. */
-bool bt_link_bulk_begin(bt_link *l, size_t room, bt_bulk *ret_bulk, bt_link_callback *running);
-void bt_link_bulk_end(bt_link *l, bt_link_callback *running);
-void bt_link_bulk_drop_all(bt_link *l);
 
 /* writer.c */
 void *bt_link_writer_run(void *link);

@@ -28,7 +28,6 @@ void bt_link_break(bt_link *l, const bt_error *why)
         shutdown(l->transport->fd, SHUT_RDWR);
     }
     pthread_cond_broadcast(&l->work);
-    pthread_cond_broadcast(&l->room);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }

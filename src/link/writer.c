@@ -74,42 +74,6 @@ static uint64_t stamp_control(bt_link *l)
     return n;
 }
 
-static void fill_one(bt_link *l, bt_bulk *b, uint8_t *to)
-{
-    uint8_t *body = to + BT_WIRE_HEADER_BYTES;
-
-    if (b->fill != NULL) {
-        b->fill(b->context, body, b->size);
-    } else {
-        memset(body, 0, b->size);
-    }
-    bt_frame f = {.type = b->type,
-                  .stream = b->stream,
-                  .sequence = l->out_sequence++,
-                  .size = b->size,
-                  .body = body};
-    bt_wire_header_encode(&f, to);
-    if (b->seal != NULL) {
-        b->seal(b->context, f.hash);
-    }
-}
-
-static size_t fill_batch(bt_link *l)
-{
-    size_t used = 0;
-    bt_bulk bulk;
-    bt_link_callback running;
-
-    while (used < BT_LINK_BATCH_BYTES &&
-           bt_link_bulk_begin(l, BT_LINK_BATCH_CAPACITY - used, &bulk, &running)) {
-        fill_one(l, &bulk, l->batch + used);
-        bt_link_bulk_end(l, &running);
-        used += BT_WIRE_HEADER_BYTES + (size_t)bulk.size;
-        l->n_frames_out++;
-    }
-    return used;
-}
-
 /* Whether one more frame was put to `to`. */
 static bool pull_one(bt_link *l, uint8_t *to, size_t *ret_size)
 {
@@ -136,8 +100,10 @@ static bool pull_one(bt_link *l, uint8_t *to, size_t *ret_size)
 }
 
 /* A batch is asked for frame by frame until it is large enough; then again after it was sent. */
-static size_t pull_batch(bt_link *l, size_t used)
+static size_t pull_batch(bt_link *l)
 {
+    size_t used = 0;
+
     _Static_assert(BT_LINK_BATCH_CAPACITY - BT_LINK_BATCH_BYTES >=
                            BT_WIRE_HEADER_BYTES + (int)BT_WIRE_BODY_BYTES_MAX,
                    "the largest frame fits a batch that is not yet full");
@@ -190,10 +156,7 @@ static bt_status send_round(bt_link *l, bool ask, bt_error *err)
     int n_parts = 0;
 
     l->n_frames_out = stamp_control(l);
-    size_t bulk_size = fill_batch(l);
-    if (ask) {
-        bulk_size = pull_batch(l, bulk_size);
-    }
+    const size_t bulk_size = ask ? pull_batch(l) : 0;
     if (l->out.size > 0) {
         parts[n_parts++] = (struct iovec){.iov_base = l->out.data, .iov_len = l->out.size};
     }
@@ -228,7 +191,7 @@ static work wait_for_work_locked(bt_link *l)
         if (l->source.next != NULL && (atomic_exchange(&l->pulled, false) || now >= l->ask_ns)) {
             return SEND_AND_ASK;
         }
-        if (l->control.size > 0 || l->n_slots > 0) {
+        if (l->control.size > 0) {
             return SEND;
         }
         if (l->finishing) {
@@ -270,12 +233,7 @@ void *bt_link_writer_run(void *link)
 
     pthread_mutex_lock(&l->lock);
     run_locked(l);
-    pthread_mutex_unlock(&l->lock);
-
-    bt_link_bulk_drop_all(l);
-    pthread_mutex_lock(&l->lock);
     l->writer_ended = true;
-    pthread_cond_broadcast(&l->room);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
     return NULL;

@@ -2,9 +2,9 @@
  *
  * It takes in what PREFILL agreed on (nonce, epoch, stream, range) and then, in the order sent,
  * type, size and the 64-bit hash of the body of every ROWS and STATE frame: the hash that the link
- * has computed anyway (bt_frame.hash, bt_bulk.seal), so bodies are read once. CHUNK and COMMIT
- * carry its value; rows count only when the receiver's own tally says the same, so a frame lost,
- * repeated, damaged, out of order or from another prompt is always noticed.
+ * has computed anyway (bt_frame.hash, bt_link_source.sealed), so bodies are read once. CHUNK and
+ * COMMIT carry its value; rows count only when the receiver's own tally says the same, so a frame
+ * lost, repeated, damaged, out of order or from another prompt is always noticed.
  *
  * Lifetime: open to close. Threads: one at a time (sender: the seal callbacks; receiver: its
  * reader). Failure: open only (BT_E_NOMEM).
