@@ -20,13 +20,13 @@ typedef struct bt_worker bt_worker;
 
 typedef struct {
     const char     *listen;            /* "host:port"; port 0: any free one */
-    uint32_t        n_prefill;         /* prompts in work at once; 0: the engine's n_parallel */
+    uint32_t        n_prefill;         /* prompts computed at once; 0: the engine's n_parallel */
     uint32_t        n_peers;           /* servers at once; 0: 16 */
     bool            share_cache;       /* servers find each other's prompts in the prefix cache */
     uint32_t        stall_ms;          /* a prompt that its client holds up ends after so long while
                                           others wait; 0: 30 s */
     const char     *trace_file;        /* a timeline of all prompts (base/timeline.h); NULL: none */
-    const char     *numerics;          /* instruction set tier here, by name; NULL: not told */
+    const char     *numerics;          /* ISA here, by name; NULL: unknown */
     bt_link_options link;              /* key_file, heartbeat, buffers */
 } bt_worker_options;
 
@@ -34,7 +34,7 @@ typedef struct {
 BT_MUST_CHECK bt_status bt_handoff_worker_open(const bt_worker_options *o, bt_engine *engine,
                                                bt_worker **ret_worker, bt_error *err);
 const char *bt_handoff_worker_address(const bt_worker *w);          /* with the real port */
-/* Tells peers to send no more, finishes what is in work. BT_E_TIMEOUT when some is left. */
+/* Asks clients to send no more and finishes what is in flight. BT_E_TIMEOUT when some is left. */
 BT_MUST_CHECK bt_status bt_handoff_worker_drain(bt_worker *w, uint32_t timeout_ms);
 void bt_handoff_worker_close(bt_worker *w);                         /* NULL is fine */
 

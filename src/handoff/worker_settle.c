@@ -7,7 +7,7 @@
 #define ON(name) BT_TRANSFER_WORKER_ON_##name
 #define DO(name) BT_TRANSFER_WORKER_DO_##name
 
-/* ---- what is said ---- */
+/* ---- answers ---- */
 
 void bt_handoff_session_reject(bt_worker_session *s, const bt_wire_reject *m)
 {

@@ -153,7 +153,7 @@ static bool receives(const bt_transfer_client *c)
     return c->state == BT_TRANSFER_CLIENT_SENT || c->state == BT_TRANSFER_CLIENT_PENDING;
 }
 
-/* Within the credit, and of a kind that may come now: behind COMMIT there are no rows. */
+/* Within the credit, and of a kind that may come now: after COMMIT there are no rows. */
 static bt_transfer_client_input judge_part(const bt_transfer_client *c, bool rows, bool holds,
                                            uint32_t size)
 {

@@ -11,7 +11,7 @@
  *
  * Order of frames. Positions leave in segments: all layers of [first, end), then CHUNK, or COMMIT
  * after the last. While the link keeps up, a segment is what the engine computes now and a layer
- * leaves as soon as it is ready; a link that is behind gets segments cut from what is complete. The
+ * leaves as soon as it is ready; a slower link gets segments cut from what is complete. The
  * state of a recurrent layer leaves after the last segment's rows of that layer. Checkpoints follow
  * COMMIT, each closed by a CHUNK.
  *

@@ -107,7 +107,7 @@ static void rows_without_credit_end_the_connection(void **state)
     const int64_t t = take_prompt(x);
     assert_int_equal(x->asked.credit, 60000);
     /* Credit comes back as rows are taken in, so only a frame larger than all of it overruns; bytes
-     * behind the last field are legal and make one. */
+     * after the last field are legal and make one. */
     static uint8_t body[70000];
     uint8_t *k, *v;
     bt_wire_rows_place(body, 3, 0, 100, 9600, 5600, &k, &v);

@@ -2,7 +2,7 @@
  * them back.
  *
  * What has to hold: a prompt whose state did not come whole and in order is abandoned (the engine
- * then prefills it here), what comes behind COMMIT can take nothing back that was committed, a
+ * then prefills it here), what comes after COMMIT can take nothing back that was committed, a
  * reserved snapshot is closed by whoever opened it, and what a worker does not send makes nothing
  * grow.
  */
@@ -204,7 +204,7 @@ static void a_state_that_differs_from_its_digest_is_never_used(void **state)
     (void)commit_prompt(x);
 }
 
-/* ---- behind COMMIT ---- */
+/* ---- after COMMIT ---- */
 
 /* Each ends the stream and what was open of its snapshot; the answer went on long before. */
 static void wrong_snapshots_end_the_stream_only(void **state)
@@ -310,7 +310,7 @@ static void snapshots_that_never_come_hold_nothing(void **state)
     wait_counts(x, 0, 1);
 }
 
-/* Those that are ended for others are told so, the oldest first. */
+/* Those that are ended for others get CANCEL, the oldest first. */
 static void the_oldest_stream_is_cancelled(void **state)
 {
     liar *x = *state;

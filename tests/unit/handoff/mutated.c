@@ -1,4 +1,4 @@
-/* tests/unit/handoff/mutated.c - a worker that is told nonsense, frame by frame.
+/* tests/unit/handoff/mutated.c - a worker that gets nonsense, frame by frame.
  *
  * Each connection says what a server says, HELLO, PREFILL, TOKENS, CREDIT, CANCEL, with up to three
  * mutations in it; four in five have the right checksums all the same, so that they reach whoever

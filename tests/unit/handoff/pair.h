@@ -82,7 +82,7 @@ static inline bt_prefill_worker_status worker_status(const server_side *s, uint3
     return st;
 }
 
-/* Until no more than so many tokens, of prompts in work and waiting, are still to come. */
+/* Until no more than so many tokens, of prompts in flight and waiting, are still to come. */
 static inline void wait_in_flight(const server_side *s, uint32_t i, uint32_t n_max)
 {
     WAIT_FOR(worker_status(s, i).tokens_in_flight <= n_max);

@@ -145,7 +145,7 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     snprintf(want, sizeof want, "; worker %s did the rest", k->report.worker);
     assert_non_null(strstr(k->report.reason, want));
     assert_false(k->report.fallback);
-    /* 600 tokens are 38 chunks of 16 in 4 layers of 2 ms; of the lost one what it had told. */
+    /* 600 tokens are 38 chunks of 16 in 4 layers of 2 ms; of the lost one what it had reported. */
     assert_true(k->report.compute_ms >= 36 * 4 * 2);
     assert_true(k->report.queue_ms + k->report.compute_ms <= k->report.total_ms);
     assert_true(worker_status(&s, a).n_partial_tokens >= 32);

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-/* The test fails after 20 s; what is said to happen at once is measured apart. */
+/* The test fails after 20 s; what has to happen at once is measured apart. */
 #define WAIT_FOR(condition)                                                                  \
     do {                                                                                     \
         const double wait_until = bt_clock_ms() + 20000;                                     \
