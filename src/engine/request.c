@@ -207,7 +207,8 @@ static void copy_options(bt_engine *e, const bt_request_options *o, bt_request *
     r->ignore_eog = o->ignore_eog;
     r->special = o->special;
     r->no_cache = o->no_cache;
-    /* A worker is given all of a prompt but its last token, and must decide as the server does. */
+    /* A prompt that is prefilled for somebody else comes without its last token, and both must
+     * decide alike. */
     const uint32_t n_prompt = o->n_tokens + o->prefill_only;
     r->is_long = bt_model_is_long(bt_model_config_of(e->options.model), n_prompt);
     r->cache_key = r->is_long ? ~o->cache_key : o->cache_key;   /* their rows never meet */

@@ -1,9 +1,9 @@
 /* engine/snapshots.h - snapshots of recurrent states, to and from elsewhere.
  *
- * A second turn begins where a snapshot is, so a machine that took over a prompt's rows wants the
- * snapshots too. The worker pins one and exports it; the server opens one, writes all layers and
- * closes it. Who may find it is said by the cache key, as for requests. Layers are numbered as in
- * the model; a layer's bytes are those of kv/states.h.
+ * A second turn begins where a snapshot is, so whoever takes over a prompt's rows wants the
+ * snapshots too. One side pins a snapshot and exports it; the other opens one, writes all layers
+ * and closes it. The cache key says who may find it, as for requests. Layers are numbered as in the
+ * model; a layer's bytes are those of kv/states.h.
  *
  * Lifetime: pinned ones are unpinned and open ones are closed before the engine's end.
  * Threads:  any; a snapshot that is pinned or open belongs to who did it.
