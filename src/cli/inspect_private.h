@@ -8,13 +8,14 @@
 #ifndef BT_CLI_INSPECT_PRIVATE_H
 #define BT_CLI_INSPECT_PRIVATE_H
 
+#include "cli/option_groups.h"
 #include "gguf/gguf.h"
 #include "sample/options.h"
 
 typedef struct {
     const char *model;
     uint32_t    n_ctx;
-    uint64_t    snapshot_bytes;
+    bt_snapshot_options snapshot;
     bool        json, all;
 } bt_inspect_options;
 

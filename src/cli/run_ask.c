@@ -58,10 +58,11 @@ static bt_request_options request_of(const bt_run_session *s, const bt_tokens *p
     bt_request_options r = bt_engine_request_defaults();
     r.tokens = prompt->ids;
     r.n_tokens = prompt->count < UINT32_MAX ? (uint32_t)prompt->count : UINT32_MAX;
-    r.n_predict = o->n_predict < 0 ? UINT32_MAX : (uint32_t)o->n_predict;
+    const int32_t n_predict = o->decode.answer.n_predict;
+    r.n_predict = n_predict < 0 ? UINT32_MAX : (uint32_t)n_predict;
     r.ignore_eog = o->ignore_eos;
     r.special = o->special;
-    r.sampling = s->with.sampling;
+    r.sampling = s->decode.sampling;
     r.stops = stop;
     r.n_stops = stop->size > 0;
     return r;
@@ -97,12 +98,12 @@ static bt_status submit(const bt_run_session *s, const bt_tokens *prompt,
                         bt_handoff_request **ret_handoff, bt_request **ret_request, bt_error *err)
 {
     const bt_stop stop = { s->o->stop, s->o->stop ? strlen(s->o->stop) : 0 };
-    const bt_handoff_wish wish = { .policy = s->with.policy,
-                                   .has_workers = s->with.prefill != NULL };
+    const bt_handoff_wish wish = { .policy = bt_decode_policy(&s->o->decode),
+                                   .has_workers = s->decode.prefill != NULL };
     bt_request_options o = request_of(s, prompt, &stop);
     BT_TRY(bt_handoff_request_create(&wish, ret_handoff, err));
     o.tag = bt_handoff_request_tag(*ret_handoff);
-    return bt_engine_submit(s->with.engine, &o, ret_request, err);
+    return bt_engine_submit(s->decode.runtime.engine, &o, ret_request, err);
 }
 
 bool bt_run_ask(bt_run_session *s, const bt_tokens *prompt, bool stream, bt_run_answer *a)

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "cli/run_private.h"
+#include "cli/verbs.h"
 
 enum { LINE_BYTES_MAX = 1 << 20 };
 
@@ -60,8 +61,9 @@ static void forget_all(history *h)
 static bool open_format(bt_run_session *s)
 {
     bt_error err = { 0 };
-    if (!s->chat && bt_text_chat_format_create(s->with.setup.file, s->with.setup.tokenizer,
-                                               s->o->chat_template, &s->chat, &err) != BT_OK) {
+    if (!s->chat && bt_text_chat_format_create(s->decode.runtime.file, s->decode.runtime.tokenizer,
+                                               s->o->decode.answer.chat_template, &s->chat,
+                                               &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -90,7 +92,7 @@ bool bt_run_render(bt_run_session *s, const bt_chat_message *messages, size_t n,
     bt_text_chat_prompt_init(&prompt);
     bt_status status = bt_text_chat_render(s->chat, messages, n, &o, &prompt, &err);
     if (status == BT_OK) {
-        status = bt_text_tokenizer_encode_spans(s->with.setup.tokenizer, prompt.spans,
+        status = bt_text_tokenizer_encode_spans(s->decode.runtime.tokenizer, prompt.spans,
                                                 prompt.n_spans, true, to, &err);
     }
     bt_text_chat_prompt_done(&prompt);
@@ -98,7 +100,7 @@ bool bt_run_render(bt_run_session *s, const bt_chat_message *messages, size_t n,
         bt_cli_say_error("%s", err.text);
         return false;
     }
-    drop_double_bos(s->with.setup.tokenizer, to);
+    drop_double_bos(s->decode.runtime.tokenizer, to);
     return true;
 }
 
@@ -221,8 +223,8 @@ int bt_run_chat(bt_run_session *s)
     bt_buf_init(&message, BT_MEM_cli, LINE_BYTES_MAX);
     if (show) {
         printf("%s, %s format, %u tokens of context. /help lists commands, Ctrl-D ends.\n",
-               bt_model_config_of(s->with.setup.model)->name, bt_text_chat_format_name(s->chat),
-               bt_engine_options_of(s->with.engine)->n_ctx);
+               bt_model_config_of(s->decode.runtime.model)->name, bt_text_chat_format_name(s->chat),
+               bt_engine_options_of(s->decode.runtime.engine)->n_ctx);
     }
     for (bool more = true; more;) {
         const line_kind kind = read_message(&message, show);

@@ -7,19 +7,18 @@
 #ifndef BT_CLI_RUN_PRIVATE_H
 #define BT_CLI_RUN_PRIVATE_H
 
-#include "cli/answering.h"
+#include "cli/decode.h"
 #include "text/chat.h"
 
 typedef struct {
-    bt_answering_options common;       /* first: its tables */
-    const char *prompt, *tokens, *file, *system, *chat_template, *stop;
+    bt_decode_options decode;
+    const char *prompt, *tokens, *file, *system, *stop;
     bool        chat, raw, special, json, quiet, ignore_eos;
-    int32_t     n_predict;
 } bt_run_verb_options;
 
 typedef struct {
     const bt_run_verb_options *o;
-    bt_answering    with;
+    bt_decode       decode;
     bt_chat_format *chat;              /* NULL until somebody chats */
 } bt_run_session;
 

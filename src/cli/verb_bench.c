@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/setup.h"
+#include "cli/runtime.h"
+#include "cli/verbs.h"
 
 #ifndef BATON_BENCH_DIR
 #define BATON_BENCH_DIR "bench"
@@ -23,37 +24,48 @@ typedef struct {
     bool        full;
 } options;
 
-static const options defaults = { .folder = BATON_BENCH_DIR, .python = BATON_PYTHON };
-
 #define AT(field) offsetof(options, field)
 
-static const bt_option table[] = {
-    { "What", "--full", NULL, NULL, BT_OPT_FLAG, AT(full),
-      "all of the table, about 40 minutes (default: a subset, about three minutes)", false },
-    { "What", "--part", "NAME[,...]", NULL, BT_OPT_TEXT, AT(parts),
-      "table, hybrid, goodput, cpu, gap (default: all)", false },
-    { "What", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
-      "dense model (default: the cached one of `make demo`, else a random one)", false },
-    { "Table", "--r", "X[,...]", NULL, BT_OPT_TEXT, AT(ratios),
-      "load ratios: bytes computed in a second over what the link carries", false },
-    { "Table", "--round-trips", "MS[,...]", NULL, BT_OPT_TEXT, AT(round_trips),
-      "round trips", false },
-    { "Table", "--prompts", "N[,...]", NULL, BT_OPT_TEXT, AT(prompts),
-      "tokens that are handed over", false },
-    { "Table", "--repeat", "N", NULL, BT_OPT_TEXT, AT(repeat),
-      "prompts per cell, half as many of long ones", false },
-    { "Table", "--rate", "N", NULL, BT_OPT_TEXT, AT(rate),
-      "tokens a second of the worker at most (default: as fast as it goes)", false },
-    { "Where", "--server", "HOST:PORT", NULL, BT_OPT_TEXT, AT(server),
-      "measure this server and its workers as they are; nothing is started or shaped", false },
-    { "Where", "--api-key", "KEY", NULL, BT_OPT_TEXT, AT(api_key),
-      "of that server (default: what BATON_API_KEY says)", false },
-    { "Where", "--out", "DIR", NULL, BT_OPT_TEXT, AT(out),
-      "for handoff.md, handoff.json, handoff.svg (default: bench-handoff-DATE)", false },
-    { "Where", "--bench-dir", "DIR", "BENCH_DIR", BT_OPT_TEXT, AT(folder),
-      "where handoff.py is (default: that of the source tree this was built from)", false },
-    { "Where", "--python", "FILE", "PYTHON", BT_OPT_TEXT, AT(python),
-      "Python 3 with numpy (default: the one found when this was built)", false },
+static const bt_option what_table[] = {
+    { "--full", NULL, NULL, BT_OPT_FLAG, AT(full), NULL,
+      "the whole table, about 40 minutes; without it, a subset, about three minutes" },
+    { "--part", "NAME[,...]", NULL, BT_OPT_TEXT, AT(parts), NULL,
+      "table, hybrid, goodput, cpu, gap; without it, all of them" },
+    { "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model), NULL,
+      "dense model; without it, the one that `make demo` has cached, or a random one" },
+    { 0 }
+};
+
+static const bt_option table_table[] = {
+    { "--r", "X[,...]", NULL, BT_OPT_TEXT, AT(ratios), NULL,
+      "load ratios: bytes computed in a second over what the link carries" },
+    { "--round-trips", "MS[,...]", NULL, BT_OPT_TEXT, AT(round_trips), NULL, "round trips" },
+    { "--prompts", "N[,...]", NULL, BT_OPT_TEXT, AT(prompts), NULL,
+      "tokens that are handed over" },
+    { "--repeat", "N", NULL, BT_OPT_TEXT, AT(repeat), NULL,
+      "prompts per cell, half as many of long ones" },
+    { "--rate", "N", NULL, BT_OPT_TEXT, AT(rate), NULL,
+      "limit of the worker in tokens a second; without it, as fast as it computes" },
+    { 0 }
+};
+
+static const bt_option where_table[] = {
+    { "--server", "HOST:PORT", NULL, BT_OPT_TEXT, AT(server), NULL,
+      "measure this server and its workers as they are; nothing is started or shaped" },
+    { "--api-key", "KEY", NULL, BT_OPT_TEXT, AT(api_key), NULL,
+      "of that server; without it, what BATON_API_KEY says" },
+    { "--out", "DIR", NULL, BT_OPT_TEXT, AT(out), NULL,
+      "for handoff.md, handoff.json, handoff.svg; without it, bench-handoff-DATE" },
+    { "--bench-dir", "DIR", "BENCH_DIR", BT_OPT_TEXT, AT(folder), BATON_BENCH_DIR,
+      "where handoff.py is" },
+    { "--python", "FILE", "PYTHON", BT_OPT_TEXT, AT(python), BATON_PYTHON, "Python 3 with numpy" },
+    { 0 }
+};
+
+static const bt_option_group groups[] = {
+    { "What", what_table, 0 },
+    { "Table", table_table, 0 },
+    { "Where", where_table, 0 },
     { 0 }
 };
 
@@ -93,7 +105,8 @@ static int run(const void *given, int n_rest, char **rest)
     if (idle != 0) {
         return idle;
     }
-    if (o->model && !o->server && !bt_setup_check(&(bt_setup_options){ .model = o->model })) {
+    const bt_machine_options machine = { .model = o->model };
+    if (o->model && !o->server && !bt_runtime_check_model(&machine)) {
         return 1;
     }
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -136,7 +149,6 @@ const bt_verb bt_verb_bench = {
     .usage = "baton bench handoff [--full] [options]",
     .example = "baton bench handoff --part table --r 0.5,2 --prompts 2048",
     .options_size = sizeof(options),
-    .defaults = &defaults,
-    .tables = { table },
+    .groups = groups,
     .run = run,
 };

@@ -9,14 +9,14 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "cli/setup.h"
+#include "cli/runtime.h"
+#include "cli/verbs.h"
 #include "cpu/kernels.h"
 #include "doctor/advice.h"
 #include "handoff/identity.h"
 #include "link/key.h"
 
 enum {
-    TIMEOUT_DEFAULT_MS = 3000,
     N_ROUND_TRIPS = 21,
     MIB = 1 << 20,
     HTTP_MS = 1000,
@@ -25,63 +25,44 @@ enum {
 };
 
 typedef struct {
-    bt_setup_options setup;            /* first: bt_setup_option_table */
-    const char *key_file, *type_k, *type_v;
-    uint64_t    link_buffer;
-    uint32_t    timeout_ms;
-    bool        json;
+    bt_machine_options machine;
+    bt_cache_options   cache;
+    bt_link_flags      link;
+    uint32_t           timeout_ms;
+    bool               json;
 } options;
-
-static const options defaults = { .type_k = "f16", .type_v = "f16",
-                                  .timeout_ms = TIMEOUT_DEFAULT_MS };
 
 #define AT(field) offsetof(options, field)
 
-static const bt_option table[] = {
-    { "Checkup", "--key-file", "FILE", "KEY_FILE", BT_OPT_TEXT, AT(key_file),
-      "shared key of the worker", false },
-    { "Checkup", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(setup.model),
-      "GGUF file to compare with the worker's (default: none is compared)", false },
-    { "Checkup", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
-      "with -m: type of keys to compare (default: f16)", false },
-    { "Checkup", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
-      "with -m: type of values to compare (default: f16)", false },
-    { "Checkup", "--link-buffer", "BYTES", "LINK_BUFFER", BT_OPT_SIZE, AT(link_buffer),
-      "socket buffers, as the server is to be given (default: the kernel's tuning)", false, 0,
-      BT_LINK_BUFFER_MAX },
-    { "Checkup", "--timeout-ms", "N", NULL, BT_OPT_U32, AT(timeout_ms),
-      "for looking up the name, and for each of its addresses (default: 3000)", false, 1, 600000 },
-    { "Checkup", "--json", NULL, NULL, BT_OPT_FLAG, AT(json),
-      "one JSON object instead of text", false },
+static const bt_option checkup_table[] = {
+    { "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(machine.model), NULL,
+      "GGUF file to compare with the worker's; without it, none is compared" },
+    { "--timeout-ms", "N", NULL, BT_OPT_U32, AT(timeout_ms), "3000",
+      "for looking up the name, and for each of its addresses", 1, 600000 },
+    { "--json", NULL, NULL, BT_OPT_FLAG, AT(json), NULL, "one JSON object instead of text" },
     { 0 }
 };
 
 /* ---- looking ---- */
 
-static bool compare(const options *o, bt_type type_k, bt_type type_v, bt_checkup *c)
+static bool compare(const options *o, bt_checkup *c)
 {
-    bt_setup_options without = o->setup;
-    bt_engine *engine = NULL;
-    bt_setup setup;
-    bt_error err;
-    without.no_repack = true;          /* only the identity is wanted */
-    if (!bt_setup_open(&without, false, &setup)) {
+    bt_runtime_options with = { .machine = o->machine, .cache = o->cache };
+    const bt_engine_options engine = { .n_parallel = 1, .n_ctx = 64, .n_batch = 32,
+                                       .n_prefill_chunk = 32, .queue_max = 1 };
+    bt_runtime r;
+    with.machine.no_repack = true;     /* only the identity is wanted */
+    if (!bt_runtime_open(&with.machine, false, &r)) {
         return false;
     }
-    const bt_engine_options eo = { .model = setup.model, .device = setup.device, .n_parallel = 1,
-                                   .n_ctx = 64, .n_batch = 32, .n_prefill_chunk = 32,
-                                   .type_k = type_k, .type_v = type_v, .queue_max = 1 };
-    const bool made = bt_engine_create(&eo, &engine, &err) == BT_OK;
+    const bool made = bt_runtime_start_engine(&r, &with, engine);
     if (made) {
-        const bt_wire_hello own = bt_handoff_hello(engine, 0, "");
+        const bt_wire_hello own = bt_handoff_hello(r.engine, 0, "");
         (void)bt_wire_text_copy(own.model, c->model, sizeof c->model);
         c->compared = true;
         c->fits = bt_handoff_identity_fits(&own, &c->facts.own, &c->misfit);
-    } else {
-        bt_cli_say_error("%s", err.text);
     }
-    bt_engine_destroy(engine);
-    bt_setup_close(&setup);
+    bt_runtime_close(&r);
     return made;
 }
 
@@ -140,7 +121,7 @@ static void look_who_else(const bt_link_options *link, bt_checkup *c)
 
 static void visit(const options *o, bt_checkup *c)
 {
-    const bt_link_options link = { .key_file = o->key_file, .buffer_bytes = c->buffer_bytes,
+    const bt_link_options link = { .key_file = o->link.key_file, .buffer_bytes = c->buffer_bytes,
                                    .connect_timeout_ms = o->timeout_ms };
     bt_probe *v = NULL;
     if (bt_doctor_probe_open(c->address, &link, &v, &c->visit_error) != BT_OK) {
@@ -160,26 +141,25 @@ static void look_at_key(const options *o, bt_checkup *c)
 {
     struct stat info;
     bt_link_key key;
-    if (!o->key_file) {
+    if (!o->link.key_file) {
         return;
     }
-    if (bt_link_key_load(o->key_file, &key, &c->key_error) == BT_OK) {
+    if (bt_link_key_load(o->link.key_file, &key, &c->key_error) == BT_OK) {
         bt_link_key_forget(&key);
         c->key_error = (bt_error){ 0 };
     }
-    const bool file = stat(o->key_file, &info) == 0 && S_ISREG(info.st_mode);
+    const bool file = stat(o->link.key_file, &info) == 0 && S_ISREG(info.st_mode);
     c->key_open_to_others = file && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0;
     /* Two digits a byte, and the end of a line. */
     c->key_short = file && c->key_error.status != BT_OK &&
                    info.st_size < 2 * BT_LINK_KEY_FILE_BYTES_MIN + 2;
 }
 
-static bool look(const options *o, const char *address, const bt_link_address *a, bt_type type_k,
-                 bt_type type_v, bt_checkup *c)
+static bool look(const options *o, const char *address, const bt_link_address *a, bt_checkup *c)
 {
-    *c = (bt_checkup){ .address = address, .key_file = o->key_file,
-                       .model_file = o->setup.model };
-    c->buffer_bytes = (uint32_t)o->link_buffer;
+    *c = (bt_checkup){ .address = address, .key_file = o->link.key_file,
+                       .model_file = o->machine.model };
+    c->buffer_bytes = (uint32_t)o->link.buffer_bytes;
     look_at_key(o, c);
     bt_link_system_get(&c->here);
     snprintf(c->host, sizeof c->host, "%s", a->host);
@@ -198,8 +178,8 @@ static bool look(const options *o, const char *address, const bt_link_address *a
     visit(o, c);
     if (c->visit_error.status == BT_OK) {
         snprintf(c->numerics, sizeof c->numerics, "%s",
-                 o->setup.isa ? o->setup.isa : bt_cpu_isa_name(bt_cpu_isa_detect()));
-        return !o->setup.model || compare(o, type_k, type_v, c);
+                 o->machine.isa ? o->machine.isa : bt_cpu_isa_name(bt_cpu_isa_detect()));
+        return !o->machine.model || compare(o, c);
     }
     return true;
 }
@@ -298,22 +278,17 @@ static int run(const void *given, int n_rest, char **rest)
     if (bt_link_address_parse(rest[0], &a, &err) != BT_OK) {
         return bt_cli_usage_error("%s", err.text);
     }
-    bt_type type_k, type_v;
-    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
-        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
-        return 2;
-    }
     static const char *const of_model[] = { "-ctk", "-ctv", "-t", "-tb", "--no-repack",
                                             "--trace-ops", "--check-ops", NULL };
-    const int idle = o->setup.model ? 0 : bt_cli_refuse_idle(of_model, "without -m FILE");
+    const int idle = o->machine.model ? 0 : bt_cli_refuse_idle(of_model, "without -m FILE");
     if (idle != 0) {
         return idle;
     }
-    if (o->setup.model && !bt_setup_check(&o->setup)) {
+    if (o->machine.model && !bt_runtime_check_model(&o->machine)) {
         return 1;
     }
     bt_log_set_level(BT_LOG_ERROR);
-    if (!look(o, rest[0], &a, type_k, type_v, &c)) {
+    if (!look(o, rest[0], &a, &c)) {
         return 1;
     }
     bt_doctor_advice_give(&c, &f);
@@ -325,13 +300,21 @@ static int run(const void *given, int n_rest, char **rest)
     return bt_doctor_findings_well(&f) ? 0 : 1;
 }
 
+static const bt_option_group groups[] = {
+    { "Checkup", checkup_table, 0 },
+    { "Checkup", bt_link_table + 1, AT(link) },        /* without a timeline */
+    { "With -m", bt_cache_table, AT(cache) },
+    { "Machine", bt_machine_table, AT(machine) },
+    { "Diagnosis", bt_diagnosis_table, AT(machine) },
+    { 0 }
+};
+
 const bt_verb bt_verb_doctor = {
     .name = "doctor",
     .summary = "check a worker and the way to it, and print the commands that fix it",
     .usage = "baton doctor HOST:PORT [--key-file FILE] [-m FILE] [options]",
     .example = "baton doctor spark:7070 --key-file key -m model.gguf",
     .options_size = sizeof(options),
-    .defaults = &defaults,
-    .tables = { table, bt_setup_option_table },
+    .groups = groups,
     .run = run,
 };

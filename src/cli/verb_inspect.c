@@ -9,27 +9,33 @@
 
 #include "base/limits.h"
 #include "cli/inspect_private.h"
-#include "cli/setup.h"
+#include "cli/verbs.h"
 #include "kv/states.h"
 #include "model/model.h"
 
-static const bt_inspect_options defaults = { .snapshot_bytes = BT_SNAPSHOT_BYTES };
+#define AT(field) offsetof(bt_inspect_options, field)
 
-static const bt_option table[] = {
-    { "File", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, offsetof(bt_inspect_options, model),
-      "the model file, if it is not named as a word", false },
-    { "Output", "-c, --ctx-size", "N", NULL, BT_OPT_U32, offsetof(bt_inspect_options, n_ctx),
-      "tokens to compute the memory for (default: the training context)", false, 0,
-      BT_CONTEXT_MAX },
-    { "Output", "--snapshot-bytes", "BYTES", "SNAPSHOT_BYTES", BT_OPT_SIZE,
-      offsetof(bt_inspect_options, snapshot_bytes),
-      "models with recurrent layers: memory for kept states at most (default: 2G, as in serve)",
-      false },
-    { "Output", "--json", NULL, NULL, BT_OPT_FLAG, offsetof(bt_inspect_options, json),
-      "one JSON object in place of text", true },
-    { "Output", "--all", NULL, NULL, BT_OPT_FLAG, offsetof(bt_inspect_options, all),
-      "all elements of arrays, and long strings whole", true },
+static const bt_option file_table[] = {
+    { "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model), NULL,
+      "the model file, if it is not named as a word" },
+    { "-c, --ctx-size", "N", NULL, BT_OPT_U32, AT(n_ctx), "0",
+      "tokens to compute the memory for; 0: the training context", 0, BT_CONTEXT_MAX },
     { 0 },
+};
+
+static const bt_option output_table[] = {
+    { "--json", NULL, NULL, BT_OPT_FLAG, AT(json), NULL, "one JSON object in place of text",
+      .negatable = true },
+    { "--all", NULL, NULL, BT_OPT_FLAG, AT(all), NULL,
+      "all elements of arrays, and long strings whole", .negatable = true },
+    { 0 },
+};
+
+static const bt_option_group groups[] = {
+    { "File", file_table, 0 },
+    { "File", bt_snapshot_table + 1, AT(snapshot) },   /* --snapshot-bytes */
+    { "Output", output_table, 0 },
+    { 0 }
 };
 
 /* ---- sums ---- */
@@ -69,8 +75,8 @@ static void find_needs(const bt_gguf *file, const bt_inspect_options *o, bt_insp
         bt_model_state_layer(&c, i, &layers[i]);
     }
     ret->snapshot_bytes = bt_kv_state_slot_bytes(layers, c.n_layers);
-    ret->snapshot_limit = o->snapshot_bytes;
-    ret->n_snapshots = ret->snapshot_bytes ? o->snapshot_bytes / ret->snapshot_bytes : 0;
+    ret->snapshot_limit = o->snapshot.bytes;
+    ret->n_snapshots = ret->snapshot_bytes ? o->snapshot.bytes / ret->snapshot_bytes : 0;
     ret->n_snapshots = ret->n_snapshots < BT_SNAPSHOTS_MAX ? ret->n_snapshots : BT_SNAPSHOTS_MAX;
     ret->n_params_active = c.n_params_active;
     ret->n_layers = c.n_layers;
@@ -125,7 +131,6 @@ const bt_verb bt_verb_inspect = {
     .usage = "baton inspect FILE [options]",
     .example = "baton inspect model.gguf -c 32768",
     .options_size = sizeof(bt_inspect_options),
-    .defaults = &defaults,
-    .tables = { table },
+    .groups = groups,
     .run = run,
 };

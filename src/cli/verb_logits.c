@@ -12,36 +12,28 @@
 
 #include "base/limits.h"
 #include "base/memory.h"
-#include "cli/setup.h"
+#include "cli/runtime.h"
+#include "cli/verbs.h"
 #include "kv/pages.h"
 #include "kv/states.h"
 
-enum { CHUNK_DEFAULT = 512 };
-
 typedef struct {
-    bt_setup_options setup;        /* first: bt_setup_option_table */
-    const char *tokens;
-    bool        all;
-    const char *type_k, *type_v;
-    uint32_t    chunk;
+    bt_machine_options machine;
+    bt_cache_options   cache;
+    const char        *tokens;
+    bool               all;
+    uint32_t           chunk;
 } options;
-
-static const options defaults = { .type_k = "f16", .type_v = "f16", .chunk = CHUNK_DEFAULT };
 
 #define AT(field) offsetof(options, field)
 
 static const bt_option table[] = {
-    { "Logits", "--tokens", "LIST", NULL, BT_OPT_TEXT, AT(tokens),
-      "token ids, separated by commas", false },
-    { "Logits", "--all", NULL, NULL, BT_OPT_FLAG, AT(all),
-      "logits after every token (default: after the last)", false },
-    { "Logits", "--chunk", "N", NULL, BT_OPT_U32, AT(chunk),
-      "tokens evaluated in one step (default: 512); changes no bit of the result", false, 1,
-      BT_STEP_ROWS_MAX },
-    { "Logits", "-ctk, --cache-type-k", "TYPE", "CACHE_TYPE_K", BT_OPT_TEXT, AT(type_k),
-      "type of cached keys: f32, f16, bf16, q8_0, ... (default: f16)", false },
-    { "Logits", "-ctv, --cache-type-v", "TYPE", "CACHE_TYPE_V", BT_OPT_TEXT, AT(type_v),
-      "type of cached values (default: f16)", false },
+    { "--tokens", "LIST", NULL, BT_OPT_TEXT, AT(tokens), NULL,
+      "token ids, separated by commas" },
+    { "--all", NULL, NULL, BT_OPT_FLAG, AT(all), NULL,
+      "logits after every token, not only after the last" },
+    { "--chunk", "N", NULL, BT_OPT_U32, AT(chunk), "512",
+      "tokens evaluated in one step; changes no bit of the result", 1, BT_STEP_ROWS_MAX },
     { 0 }
 };
 
@@ -84,7 +76,7 @@ static bool parse_tokens(const char *list, uint32_t *to, size_t n)
 
 typedef struct {
     const options *o;
-    bt_setup       setup;
+    bt_runtime     runtime;
     bt_kv_pool    *pool;
     bt_state_pool *states;       /* NULL: the model keeps none */
     uint32_t       state_slot;
@@ -94,9 +86,9 @@ typedef struct {
     uint32_t       n, n_pages, n_taken;
 } job;
 
-static bt_status open_pool(job *j, bt_type type_k, bt_type type_v, bt_error *err)
+static bt_status open_pool(job *j, bt_error *err)
 {
-    const bt_model_config *c = bt_model_config_of(j->setup.model);
+    const bt_model_config *c = bt_model_config_of(j->runtime.model);
     uint32_t k_dims[BT_LAYERS_MAX], v_dims[BT_LAYERS_MAX];
     for (uint32_t i = 0; i < c->n_layers; i++) {
         k_dims[i] = bt_model_k_dim(c, i);
@@ -104,11 +96,13 @@ static bt_status open_pool(job *j, bt_type type_k, bt_type type_v, bt_error *err
     }
     j->n_pages = (j->n + BT_KV_PAGE_TOKENS - 1) / BT_KV_PAGE_TOKENS;
     const bt_kv_pool_options o = { .n_layers = c->n_layers, .k_dims = k_dims, .v_dims = v_dims,
-                                   .type_k = type_k, .type_v = type_v, .n_pages = j->n_pages };
-    BT_TRY(bt_kv_pool_create(j->setup.device, &o, &j->pool, err));
+                                   .type_k = bt_runtime_type_k(&j->o->cache),
+                                   .type_v = bt_runtime_type_v(&j->o->cache),
+                                   .n_pages = j->n_pages };
+    BT_TRY(bt_kv_pool_create(j->runtime.device, &o, &j->pool, err));
     j->pages = bt_alloc_zero(BT_MEM_cli, j->n_pages, sizeof *j->pages);
     if (!j->pages) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for %u pages", j->n_pages);
+        return bt_fail_nomem(err, j->n_pages * sizeof *j->pages, "a list of pages");
     }
     while (j->n_taken < j->n_pages) {
         BT_TRY(bt_kv_page_take(j->pool, &j->pages[j->n_taken]));
@@ -119,7 +113,7 @@ static bt_status open_pool(job *j, bt_type type_k, bt_type type_v, bt_error *err
 
 static bt_status open_state(job *j, bt_error *err)
 {
-    const bt_model_config *c = bt_model_config_of(j->setup.model);
+    const bt_model_config *c = bt_model_config_of(j->runtime.model);
     bt_state_layer layers[BT_LAYERS_MAX];
     if (!bt_model_has_state(c)) {
         return BT_OK;
@@ -128,7 +122,7 @@ static bt_status open_state(job *j, bt_error *err)
         bt_model_state_layer(c, i, &layers[i]);
     }
     const bt_state_pool_options o = { .n_layers = c->n_layers, .layers = layers, .n_live = 1 };
-    BT_TRY(bt_kv_state_pool_create(j->setup.device, &o, &j->states, err));
+    BT_TRY(bt_kv_state_pool_create(j->runtime.device, &o, &j->states, err));
     BT_TRY(bt_kv_state_take(j->states, &j->state_slot));
     j->has_slot = true;
     return BT_OK;
@@ -150,7 +144,7 @@ static void print_row(uint32_t position, const float *logits, uint32_t n_vocab, 
 /* Rows [first, first + n); prints the logits that were asked for. */
 static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
 {
-    const bt_tape *tape = bt_model_tape(j->setup.model, false);
+    const bt_tape *tape = bt_model_tape(j->runtime.model, false);
     const bool last = first + n == j->n;
     uint32_t n_logit_rows = 0;
     for (uint32_t r = j->o->all ? 0 : n - 1; r < n && (j->o->all || last); r++) {
@@ -160,7 +154,7 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
                                         .pages = j->pages, .n_pages = j->n_pages,
                                         .state_slot = j->state_slot,
                                         .is_long = bt_model_is_long(
-                                                bt_model_config_of(j->setup.model), j->n) };
+                                                bt_model_config_of(j->runtime.model), j->n) };
     const bt_step step = {
         .n_rows = n, .tokens = j->tokens + first, .positions = j->positions + first,
         .row_sequence = j->row_sequence, .n_sequences = 1, .sequences = &sequence,
@@ -168,14 +162,14 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
         .kv = bt_kv_pool_layout(j->pool),
         .state = j->states ? bt_kv_state_pool_layout(j->states) : NULL
     };
-    BT_TRY(bt_device_prepare(j->setup.device, tape, n, n_logit_rows, err));
-    BT_TRY(bt_device_run(j->setup.device, tape, &step, err));
+    BT_TRY(bt_device_prepare(j->runtime.device, tape, n, n_logit_rows, err));
+    BT_TRY(bt_device_run(j->runtime.device, tape, &step, err));
     if (n_logit_rows == 0) {
         return BT_OK;
     }
     uint64_t stride;
-    const float *logits = bt_device_read_rows(j->setup.device, bt_ops_tape_result(tape), &stride);
-    const uint32_t n_vocab = bt_model_config_of(j->setup.model)->n_vocab;
+    const float *logits = bt_device_read_rows(j->runtime.device, bt_ops_tape_result(tape), &stride);
+    const uint32_t n_vocab = bt_model_config_of(j->runtime.model)->n_vocab;
     for (uint32_t i = 0; i < n_logit_rows; i++) {
         const uint32_t position = first + j->logit_rows[i];
         print_row(position, logits + i * stride, n_vocab, j->o->all ? position == 0 : true);
@@ -183,9 +177,9 @@ static bt_status run_chunk(job *j, uint32_t first, uint32_t n, bt_error *err)
     return BT_OK;
 }
 
-static bt_status evaluate(job *j, bt_type type_k, bt_type type_v, bt_error *err)
+static bt_status evaluate(job *j, bt_error *err)
 {
-    const uint32_t n_vocab = bt_model_config_of(j->setup.model)->n_vocab;
+    const uint32_t n_vocab = bt_model_config_of(j->runtime.model)->n_vocab;
     for (uint32_t i = 0; i < j->n; i++) {
         if (j->tokens[i] >= n_vocab) {
             return bt_fail(err, BT_E_BADINPUT, "token %u is %u, but the model has %u tokens", i,
@@ -193,7 +187,7 @@ static bt_status evaluate(job *j, bt_type type_k, bt_type type_v, bt_error *err)
         }
         j->positions[i] = i;
     }
-    BT_TRY(open_pool(j, type_k, type_v, err));
+    BT_TRY(open_pool(j, err));
     BT_TRY(open_state(j, err));
     printf("{\"n_vocab\":%u,\"rows\":[", n_vocab);
     const uint32_t chunk = j->o->chunk < j->n ? j->o->chunk : j->n;
@@ -214,7 +208,7 @@ static void release(job *j)
     }
     bt_kv_state_pool_destroy(j->states);
     bt_kv_pool_destroy(j->pool);
-    bt_setup_close(&j->setup);
+    bt_runtime_close(&j->runtime);
     bt_free(j->tokens);
     bt_free(j->pages);
 }
@@ -223,7 +217,6 @@ static int run(const void *given, int n_rest, char **rest)
 {
     const options *o = given;
     job j = { .o = o };
-    bt_type type_k, type_v;
     bt_error err = { 0 };
     if (n_rest > 0) {
         return bt_cli_usage_error("'%s': baton logits takes options only", rest[0]);
@@ -231,14 +224,10 @@ static int run(const void *given, int n_rest, char **rest)
     if (!o->tokens || count_of(o->tokens) > BT_CONTEXT_MAX) {
         return bt_cli_usage_error("--tokens LIST is needed, with at most %u ids", BT_CONTEXT_MAX);
     }
-    if (!bt_setup_cache_type(o->type_k, "-ctk", &type_k) ||
-        !bt_setup_cache_type(o->type_v, "-ctv", &type_v)) {
-        return 2;
-    }
     j.n = (uint32_t)count_of(o->tokens);
     j.tokens = bt_alloc_zero(BT_MEM_cli, 4 * (size_t)j.n, sizeof *j.tokens);
     if (!j.tokens) {
-        return bt_cli_say_error("no memory for %u tokens", j.n);
+        return bt_cli_say_error("out of memory for %u tokens", j.n);
     }
     j.positions = j.tokens + j.n;
     j.row_sequence = j.positions + j.n;
@@ -247,14 +236,23 @@ static int run(const void *given, int n_rest, char **rest)
         bt_free(j.tokens);
         return bt_cli_usage_error("--tokens must be whole numbers separated by commas");
     }
-    if (!bt_setup_open(&o->setup, false, &j.setup)) {
+    if (!bt_runtime_open(&o->machine, false, &j.runtime)) {
         bt_free(j.tokens);
         return 1;
     }
-    const bt_status status = evaluate(&j, type_k, type_v, &err);
+    const bt_status status = evaluate(&j, &err);
     release(&j);
     return status == BT_OK ? 0 : bt_cli_say_error("%s", err.text);
 }
+
+static const bt_option_group groups[] = {
+    { "Logits", table, 0 },
+    { "Logits", bt_cache_table, AT(cache) },
+    { "Model", bt_model_table, AT(machine) },
+    { "Machine", bt_machine_table, AT(machine) },
+    { "Diagnosis", bt_diagnosis_table, AT(machine) },
+    { 0 }
+};
 
 const bt_verb bt_verb_logits = {
     .name = "logits",
@@ -262,7 +260,6 @@ const bt_verb bt_verb_logits = {
     .usage = "baton logits -m FILE --tokens LIST [options]",
     .example = "baton logits -m model.gguf --tokens 1,2,3 --all",
     .options_size = sizeof(options),
-    .defaults = &defaults,
-    .tables = { table, bt_setup_model_table, bt_setup_option_table },
+    .groups = groups,
     .run = run,
 };

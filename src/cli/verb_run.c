@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/memory.h"
 #include "cli/run_private.h"
+#include "cli/verbs.h"
 #include "serve/parts.h"
 
 enum {
@@ -32,34 +33,33 @@ enum {
 #define AT(field) offsetof(bt_run_verb_options, field)
 
 static const bt_option prompt_table[] = {
-    { "Prompt", "-p, --prompt", "TEXT", NULL, BT_OPT_TEXT, AT(prompt),
-      "raw text to be continued (without a prompt: a conversation)", false },
-    { "Prompt", "-f, --file", "FILE", NULL, BT_OPT_TEXT, AT(file),
-      "the same from a file; - is standard input", false },
-    { "Prompt", "--tokens", "LIST", NULL, BT_OPT_TEXT, AT(tokens),
-      "the same as token ids, separated by commas", false },
-    { "Prompt", "-cnv, --chat, --conversation", NULL, NULL, BT_OPT_FLAG, AT(chat),
-      "-p or -f is a user's message in the model's chat format", false },
-    { "Prompt", "-no-cnv, --raw", NULL, NULL, BT_OPT_FLAG, AT(raw),
-      "-p or -f is raw text, which is the default", false },
-    { "Prompt", "-sys, --system", "TEXT", NULL, BT_OPT_TEXT, AT(system),
-      "system message of the conversation", false },
-    { "Prompt", "--chat-template", "NAME", "CHAT_TEMPLATE", BT_OPT_TEXT, AT(chat_template),
-      "chat format by name, such as chatml, or template text (default: the model's)", false },
-    { "Answer", "-n, --predict, --n-predict", "N", "N_PREDICT", BT_OPT_I32, AT(n_predict),
-      "tokens at most; -1: until the context is full (default: -1)", false, -1, INT32_MAX },
-    { "Answer", "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(common.n_parallel),
-      "sequences at once (default: 1)", false, 1, BT_PARALLEL_MAX },
-    { "Answer", "--ignore-eos", NULL, NULL, BT_OPT_FLAG, AT(ignore_eos),
-      "never draw a token that ends the answer", false },
-    { "Answer", "--stop", "TEXT", NULL, BT_OPT_TEXT, AT(stop), "ends the answer; not shown",
-      false },
-    { "Answer", "-sp, --special", NULL, NULL, BT_OPT_FLAG, AT(special),
-      "show control tokens as text", false },
-    { "Answer", "--json", NULL, NULL, BT_OPT_FLAG, AT(json),
-      "one JSON object on standard output at the end", false },
-    { "Answer", "-q, --quiet", NULL, NULL, BT_OPT_FLAG, AT(quiet),
-      "no line about speed on standard error", false },
+    { "-p, --prompt", "TEXT", NULL, BT_OPT_TEXT, AT(prompt), NULL,
+      "raw text to continue; without a prompt, a conversation" },
+    { "-f, --file", "FILE", NULL, BT_OPT_TEXT, AT(file), NULL,
+      "the same from a file; -: from standard input" },
+    { "--tokens", "LIST", NULL, BT_OPT_TEXT, AT(tokens), NULL,
+      "the same as token ids, separated by commas" },
+    { "-cnv, --chat, --conversation", NULL, NULL, BT_OPT_FLAG, AT(chat), NULL,
+      "-p or -f is a user's message in the model's chat format" },
+    { "-no-cnv, --raw", NULL, NULL, BT_OPT_FLAG, AT(raw), NULL,
+      "-p or -f is raw text, as without this option" },
+    { "-sys, --system", "TEXT", NULL, BT_OPT_TEXT, AT(system), NULL,
+      "system message of the conversation" },
+    { 0 }
+};
+
+static const bt_option output_table[] = {
+    { "-np, --parallel", "N", "N_PARALLEL", BT_OPT_U32, AT(decode.n_parallel), "1",
+      "sequences at once", 1, BT_PARALLEL_MAX },
+    { "--ignore-eos", NULL, NULL, BT_OPT_FLAG, AT(ignore_eos), NULL,
+      "never sample a token that ends the answer" },
+    { "--stop", "TEXT", NULL, BT_OPT_TEXT, AT(stop), NULL, "text that ends the answer; not shown" },
+    { "-sp, --special", NULL, NULL, BT_OPT_FLAG, AT(special), NULL,
+      "show control tokens as text" },
+    { "--json", NULL, NULL, BT_OPT_FLAG, AT(json), NULL,
+      "one JSON object on standard output at the end" },
+    { "-q, --quiet", NULL, NULL, BT_OPT_FLAG, AT(quiet), NULL,
+      "no line about speed on standard error" },
     { 0 }
 };
 
@@ -81,11 +81,11 @@ static bool all_tried(const bt_prefill *p)
 
 static bool open_session(bt_run_session *s)
 {
-    const bt_answering_how how = { .queue_max = 1 };
-    if (!bt_answering_open(&s->o->common, &how, &s->with)) {
+    const bt_decode_how how = { .queue_max = 1 };
+    if (!bt_decode_open(&s->o->decode, &how, &s->decode)) {
         return false;
     }
-    for (uint32_t ms = 0; s->with.prefill && ms < CONNECT_MS && !all_tried(s->with.prefill);
+    for (uint32_t ms = 0; s->decode.prefill && ms < CONNECT_MS && !all_tried(s->decode.prefill);
          ms += CONNECT_POLL_MS) {
         bt_clock_sleep_ms(CONNECT_POLL_MS);
     }
@@ -95,7 +95,7 @@ static bool open_session(bt_run_session *s)
 static void close_session(bt_run_session *s)
 {
     bt_text_chat_format_destroy(s->chat);
-    bt_answering_close(&s->with);
+    bt_decode_close(&s->decode);
 }
 
 /* ---- the prompt ---- */
@@ -139,7 +139,7 @@ static bool parse_tokens(const char *list, bt_tokens *to)
             return false;
         }
         if (bt_text_tokens_push(to, (uint32_t)v) != BT_OK) {
-            bt_cli_say_error("no memory for the prompt");
+            bt_cli_say_error("out of memory for the prompt");
             return false;
         }
         at = *after ? after + 1 : after;
@@ -173,8 +173,8 @@ static bool make_prompt(bt_run_session *s, bt_tokens *to)
     } else if (ok) {
         const bt_encode_options how = { .add_special = true, .parse_special = true };
         bt_error err = { 0 };
-        ok = bt_text_tokenizer_encode(s->with.setup.tokenizer, bt_buf_text(&text), text.size, &how,
-                                      to, &err) == BT_OK;
+        ok = bt_text_tokenizer_encode(s->decode.runtime.tokenizer, bt_buf_text(&text), text.size,
+                                      &how, to, &err) == BT_OK;
         if (!ok) {
             bt_cli_say_error("%s", err.text);
         }
@@ -308,10 +308,7 @@ static int run(const void *given, int n_rest, char **rest)
     if (code != 0) {
         return code;
     }
-    if (!bt_setup_chat_template(o.chat_template) || !bt_answering_check(&o.common, &s.with)) {
-        return 2;
-    }
-    code = bt_answering_refuse_idle(o.common.workers != NULL, false);
+    code = bt_decode_check(&o.decode, false, false);
     if (code != 0) {
         return code;
     }
@@ -322,8 +319,20 @@ static int run(const void *given, int n_rest, char **rest)
     return code;
 }
 
-static const bt_run_verb_options defaults = {
-    .common = { .n_parallel = 1, BT_ANSWERING_DEFAULTS }, .n_predict = -1,
+static const bt_option_group groups[] = {
+    { "Prompt", prompt_table, 0 },
+    { "Answer", bt_answer_table, AT(decode.answer) },
+    { "Answer", output_table, 0 },
+    { "Sampling", bt_sampling_table, AT(decode.sampling) },
+    { "Context", bt_context_table, AT(decode.context) },
+    { "Context", bt_cache_table, AT(decode.runtime.cache) },
+    { "Context", bt_snapshot_table, AT(decode.runtime.snapshot) },
+    { "Remote prefill", bt_remote_table, AT(decode.remote) },
+    { "Remote prefill", bt_link_table, AT(decode.runtime.link) },
+    { "Model", bt_model_table, AT(decode.runtime.machine) },
+    { "Machine", bt_machine_table, AT(decode.runtime.machine) },
+    { "Diagnosis", bt_diagnosis_table, AT(decode.runtime.machine) },
+    { 0 }
 };
 
 const bt_verb bt_verb_run = {
@@ -332,8 +341,6 @@ const bt_verb bt_verb_run = {
     .usage = "baton run [-m FILE] [-p TEXT | -f FILE | --tokens LIST] [options]",
     .example = "baton run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0",
     .options_size = sizeof(bt_run_verb_options),
-    .defaults = &defaults,
-    .tables = { bt_setup_model_table, bt_setup_option_table, prompt_table,
-                bt_sampling_option_table, bt_context_option_table, bt_prefill_option_table },
+    .groups = groups,
     .run = run,
 };

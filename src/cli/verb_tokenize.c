@@ -18,18 +18,29 @@ typedef struct {
     bool        special, bos, pieces;
 } options;
 
-static const options defaults = { .bos = true };
+#define AT(field) offsetof(options, field)
 
-static const bt_option table[] = {
-    { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, offsetof(options, model),
-      "model file, or one with a vocabulary only", false },
-    { "Text", "--special", NULL, NULL, BT_OPT_FLAG, offsetof(options, special),
-      "texts of control tokens become those tokens (default: they stay text)", true },
-    { "Text", "--bos", NULL, NULL, BT_OPT_FLAG, offsetof(options, bos),
-      "begin and end tokens as the file asks (default: on; --no-bos: none)", true },
-    { "Output", "--pieces", NULL, NULL, BT_OPT_FLAG, offsetof(options, pieces),
-      "objects with id and piece; a piece that is not UTF-8 is an array of bytes", true },
+static const bt_option model_table[] = {
+    { "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model), NULL,
+      "model file, or one with a vocabulary only" },
     { 0 },
+};
+
+static const bt_option text_table[] = {
+    { "--special", NULL, NULL, BT_OPT_FLAG, AT(special), NULL,
+      "turn the text of control tokens into those tokens", .negatable = true },
+    { "--bos", NULL, NULL, BT_OPT_FLAG, AT(bos), "on",
+      "begin and end tokens as the file asks; --no-bos: none", .negatable = true },
+    { "--pieces", NULL, NULL, BT_OPT_FLAG, AT(pieces), NULL,
+      "objects with id and piece; a piece that is not UTF-8 is an array of bytes",
+      .negatable = true },
+    { 0 },
+};
+
+static const bt_option_group groups[] = {
+    { "Model", model_table, 0 },
+    { "Text", text_table, 0 },
+    { 0 }
 };
 
 static bool read_input(bt_buf *text)
@@ -158,7 +169,6 @@ const bt_verb bt_verb_tokenize = {
     .usage = "baton tokenize -m FILE [options] < TEXT",
     .example = "printf 'Hello' | baton tokenize -m model.gguf --no-bos",
     .options_size = sizeof(options),
-    .defaults = &defaults,
-    .tables = { table },
+    .groups = groups,
     .run = run,
 };

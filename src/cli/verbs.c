@@ -1,24 +1,21 @@
-/* Options: one table per verb feeds parsing, environment variables and the help. */
+/* Verbs: variables and words into their options, the help, and who set what. */
 #include "cli/verbs.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/status.h"
 
 #if defined(__APPLE__)
 extern char **environ;                 /* no header has it */
 #endif
 
-enum { NAME_MAX_BYTES = 64, SETTINGS_MAX = 160, MESSAGE_BYTES_MAX = 2048 };
+enum { SETTINGS_MAX = 160, MESSAGE_BYTES_MAX = 2048 };
 
 /* ---- who set what: of the verb that runs, written while it is parsed ---- */
 
@@ -26,12 +23,22 @@ typedef struct {
     const bt_option *option;
     const char      *text;             /* the value as it was written; NULL: a bare flag */
     bool             environment;
-    char             by[NAME_MAX_BYTES + 16];
+    char             by[BT_OPTION_NAME_MAX];
 } setting;
 
 static const char *verb_name = "VERB";
 static setting settings[SETTINGS_MAX]; /* the last one of an option counts */
 static size_t n_settings;
+
+static const setting *setting_of(const bt_option *o)
+{
+    for (size_t i = 0; i < n_settings; i++) {
+        if (settings[i].option == o) {
+            return &settings[i];
+        }
+    }
+    return NULL;
+}
 
 static void remember(const bt_option *o, const char *by, const char *text, bool environment)
 {
@@ -96,48 +103,13 @@ int bt_cli_usage_error(const char *format, ...)
     return 2;
 }
 
-/* ---- names ---- */
-
-/* The `index`-th name of "-m, --model"; false when there are no more. */
-static bool name_at(const char *names, size_t index, char to[NAME_MAX_BYTES])
-{
-    const char *at = names;
-    for (size_t i = 0;; i++) {
-        at += strspn(at, ", ");
-        const size_t n = strcspn(at, ", ");
-        if (n == 0) {
-            return false;
-        }
-        if (i == index) {
-            snprintf(to, NAME_MAX_BYTES, "%.*s", (int)n, at);
-            return true;
-        }
-        at += n;
-    }
-}
-
-static bool option_has_name(const bt_option *o, const char *word, bool *ret_negated)
-{
-    char name[NAME_MAX_BYTES];
-    for (size_t i = 0; name_at(o->names, i, name); i++) {
-        if (strcmp(word, name) == 0) {
-            *ret_negated = false;
-            return true;
-        }
-        if (o->negatable && strncmp(word, "--no-", 5) == 0 && strncmp(name, "--", 2) == 0 &&
-            strcmp(word + 5, name + 2) == 0) {
-            *ret_negated = true;
-            return true;
-        }
-    }
-    return false;
-}
+/* ---- looking back ---- */
 
 static const setting *find_setting(const char *name)
 {
     bool negated;
     for (size_t i = 0; i < n_settings; i++) {
-        if (option_has_name(settings[i].option, name, &negated)) {
+        if (bt_option_has_name(settings[i].option, name, &negated)) {
             return &settings[i];
         }
     }
@@ -166,22 +138,26 @@ int bt_cli_refuse_idle(const char *const *options, const char *why)
     return 0;
 }
 
-typedef void each_option(void *context, const bt_option *o);
+/* ---- options of a verb ---- */
+
+typedef void each_option(void *context, const bt_option_group *g, const bt_option *o);
 
 static void for_each_option(const bt_verb *verb, each_option *fn, void *context)
 {
-    for (size_t t = 0; t < BT_OPTION_TABLES_MAX && verb->tables[t]; t++) {
-        for (const bt_option *o = verb->tables[t]; o->names; o++) {
-            fn(context, o);
+    for (const bt_option_group *g = verb->groups; g->title; g++) {
+        for (const bt_option *o = g->options; o->names; o++) {
+            fn(context, g, o);
         }
     }
 }
 
-static const bt_option *find_option(const bt_verb *verb, const char *word, bool *ret_negated)
+static const bt_option *find_option(const bt_verb *verb, const char *word, bool *ret_negated,
+                                    size_t *ret_offset)
 {
-    for (size_t t = 0; t < BT_OPTION_TABLES_MAX && verb->tables[t]; t++) {
-        for (const bt_option *o = verb->tables[t]; o->names; o++) {
-            if (option_has_name(o, word, ret_negated)) {
+    for (const bt_option_group *g = verb->groups; g->title; g++) {
+        for (const bt_option *o = g->options; o->names; o++) {
+            if (bt_option_has_name(o, word, ret_negated)) {
+                *ret_offset = g->offset;
                 return o;
             }
         }
@@ -189,37 +165,15 @@ static const bt_option *find_option(const bt_verb *verb, const char *word, bool 
     return NULL;
 }
 
-/* Levenshtein distance; words are short. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[NAME_MAX_BYTES + 1];
-    const size_t n = strnlen(b, NAME_MAX_BYTES);
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; a[i - 1] && i < NAME_MAX_BYTES; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-            const size_t insert = row[j - 1] + 1;
-            diagonal = row[j];
-            const size_t delete = row[j] + 1;
-            row[j] = replace < insert ? replace : insert;
-            row[j] = row[j] < delete ? row[j] : delete;
-        }
-    }
-    return row[n];
-}
+typedef struct { const char *word; size_t best; char name[BT_OPTION_NAME_MAX]; } nearest_search;
 
-typedef struct { const char *word; size_t best; char name[NAME_MAX_BYTES]; } nearest_search;
-
-static void look_nearer(void *context, const bt_option *o)
+static void look_nearer(void *context, const bt_option_group *g, const bt_option *o)
 {
     nearest_search *s = context;
-    char name[NAME_MAX_BYTES];
-    for (size_t i = 0; name_at(o->names, i, name); i++) {
-        const size_t d = distance(s->word, name);
+    (void)g;
+    char name[BT_OPTION_NAME_MAX];
+    for (size_t i = 0; bt_option_name_at(o, i, name); i++) {
+        const size_t d = bt_option_distance(s->word, name);
         if (d < s->best) {
             s->best = d;
             memcpy(s->name, name, sizeof name);
@@ -240,166 +194,49 @@ static int unknown_option(const bt_verb *verb, const char *word)
 
 /* ---- values ---- */
 
-static bool parse_whole(const char *text, int64_t low, int64_t high, int64_t *ret)
-{
-    char *end;
-    errno = 0;
-    const long long v = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end || v < low || v > high) {
-        return false;
-    }
-    *ret = v;
-    return true;
-}
-
-static bool parse_size(const char *text, uint64_t *ret)
-{
-    char *end;
-    errno = 0;
-    if (text[0] < '0' || text[0] > '9') {
-        return false;
-    }
-    const unsigned long long v = strtoull(text, &end, 10);
-    unsigned shift = 0;
-    switch (*end) {
-    case 'k': case 'K': shift = 10; end++; break;
-    case 'm': case 'M': shift = 20; end++; break;
-    case 'g': case 'G': shift = 30; end++; break;
-    default: break;
-    }
-    if (errno != 0 || *end || v > (UINT64_MAX >> shift)) {
-        return false;
-    }
-    *ret = (uint64_t)v << shift;
-    return true;
-}
-
-static bool parse_bool(const char *text, bool *ret)
-{
-    static const char *const yes[] = { "1", "true", "on", "enabled", "yes" };
-    static const char *const no[] = { "0", "false", "off", "disabled", "no" };
-    for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
-        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
-            *ret = strcmp(text, yes[i]) == 0;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool store_whole(const bt_option *o, const char *text, void *slot)
-{
-    const bool any = o->low >= o->high, is_signed = o->kind == BT_OPT_I32;
-    const int64_t low = !any ? (int64_t)o->low : is_signed ? INT32_MIN : 0;
-    const int64_t high = !any ? (int64_t)o->high : is_signed ? INT32_MAX : UINT32_MAX;
-    int64_t whole;
-    if (!parse_whole(text, low, high, &whole)) {
-        return false;
-    }
-    if (is_signed) {
-        *(int32_t *)slot = (int32_t)whole;
-    } else {
-        *(uint32_t *)slot = (uint32_t)whole;
-    }
-    return true;
-}
-
-static bool store_real(const bt_option *o, const char *text, float *slot)
-{
-    char *end;
-    const float v = strtof(text, &end);
-    if (end == text || *end || !isfinite(v)) {
-        return false;
-    }
-    if (o->low < o->high && ((double)v < o->low || (double)v > o->high)) {
-        return false;
-    }
-    *slot = v;
-    return true;
-}
-
-static bool store_size(const bt_option *o, const char *text, uint64_t *slot)
-{
-    uint64_t v;
-    if (!parse_size(text, &v) ||
-        (o->low < o->high && ((double)v < o->low || (double)v > o->high))) {
-        return false;
-    }
-    *slot = v;
-    return true;
-}
-
-static bool store_value(const bt_option *o, const char *text, void *slot)
-{
-    switch (o->kind) {
-    case BT_OPT_FLAG: return parse_bool(text, slot);
-    case BT_OPT_U32:
-    case BT_OPT_I32: return store_whole(o, text, slot);
-    case BT_OPT_F32: return store_real(o, text, slot);
-    case BT_OPT_SIZE: return store_size(o, text, slot);
-    case BT_OPT_TEXT: *(const char **)slot = text; return true;
-    }
-    return false;
-}
-
-/* Says what `name` was and what a person may write instead. */
 static int bad_value(const bt_option *o, const char *name, const char *text)
 {
-    const char *kind = o->kind == BT_OPT_F32 ? "a number" : "a whole number";
-    if (o->kind == BT_OPT_FLAG) {
-        return bt_cli_usage_error("%s is '%.60s', but must be on or off", name, text);
-    }
-    if (o->kind == BT_OPT_SIZE && o->low < o->high) {
-        return bt_cli_usage_error("%s is '%.60s', but must be a number of bytes such as 512K or "
-                                  "32M, at most %.0fM", name, text, o->high / 1048576);
-    }
-    if (o->kind == BT_OPT_SIZE) {
-        return bt_cli_usage_error("%s is '%.60s', but must be a number of bytes such as 512M or "
-                                  "8G", name, text);
-    }
-    if (o->low < o->high) {
-        return bt_cli_usage_error("%s is '%.60s', but must be %s from %.10g to %.10g", name, text,
-                                  kind, o->low, o->high);
-    }
-    const double low = o->kind == BT_OPT_U32 ? 0 : INT32_MIN;
-    const double high = o->kind == BT_OPT_U32 ? UINT32_MAX : INT32_MAX;
-    if (o->kind == BT_OPT_F32) {
-        return bt_cli_usage_error("%s is '%.60s', but must be a number", name, text);
-    }
-    return bt_cli_usage_error("%s is '%.60s', but must be a whole number from %.10g to %.10g", name,
-                              text, low, high);
+    char must_be[200];
+    bt_option_describe(o, must_be, sizeof must_be);
+    return bt_cli_usage_error("%s is '%.60s', but must be %s", name, text, must_be);
 }
 
-/* The `index`-th variable that is read for an option, the last one wins; false: no more. */
-static bool variable_at(const bt_option *o, size_t index, char to[NAME_MAX_BYTES + 16])
+/* One way to a value, for the command line and variables. Returns an exit code. */
+static int set_value(const bt_option *o, void *group, const char *name, const char *text,
+                     bool environment)
 {
-    static const char *const prefixes[] = { "", "LLAMA_ARG_", "BATON_" };
-    const char *name = index == 0 ? o->secret_env : o->env;
-    if (index >= BT_LEN(prefixes)) {
-        return false;
+    if (!bt_option_store(o, text, group)) {
+        return bad_value(o, name, text);
     }
-    snprintf(to, NAME_MAX_BYTES + 16, "%s%s", prefixes[index], name ? name : "");
-    if (!name) {
-        to[0] = '\0';
+    remember(o, name, text, environment);
+    return 0;
+}
+
+static void set_default(void *context, const bt_option_group *g, const bt_option *o)
+{
+    char *options = context;
+    if (o->initial) {
+        const bool good = bt_option_store(o, o->initial, options + g->offset);
+        BT_ASSERT(good);
     }
-    return true;
 }
 
 typedef struct { char *options; int error; } environment_pass;
 
-/* LLAMA_ARG_X first, BATON_X over it; an empty variable counts as unset. */
-static void read_environment(void *context, const bt_option *o)
+/* The variable that counts, for an option that is not on the command line: a value that another one
+ * overrides need not be right. An empty variable counts as unset. */
+static void read_environment(void *context, const bt_option_group *g, const bt_option *o)
 {
     environment_pass *p = context;
-    char name[NAME_MAX_BYTES + 16];
-    for (size_t i = 0; p->error == 0 && variable_at(o, i, name); i++) {
+    char name[BT_OPTION_NAME_MAX], last[BT_OPTION_NAME_MAX] = "";
+    for (size_t i = 0; bt_option_variable_at(o, i, name); i++) {
         const char *text = name[0] ? getenv(name) : NULL;
         if (text && text[0]) {
-            if (!store_value(o, text, p->options + o->offset)) {
-                p->error = bad_value(o, name, text);
-            }
-            remember(o, name, text, true);
+            memcpy(last, name, sizeof last);
         }
+    }
+    if (p->error == 0 && last[0] && !setting_of(o)) {
+        p->error = set_value(o, p->options + g->offset, last, getenv(last), true);
     }
 }
 
@@ -409,12 +246,13 @@ typedef struct {
     bool        wanted, read;          /* the verb has such a secret; an option reads this one */
 } secret_search;
 
-static void look_for_secret(void *context, const bt_option *o)
+static void look_for_secret(void *context, const bt_option_group *g, const bt_option *o)
 {
     secret_search *s = context;
-    char name[NAME_MAX_BYTES + 16];
+    (void)g;
+    char name[BT_OPTION_NAME_MAX];
     s->wanted |= o->secret_env != NULL;
-    for (size_t i = 0; variable_at(o, i, name); i++) {
+    for (size_t i = 0; bt_option_variable_at(o, i, name); i++) {
         s->read |= strlen(name) == s->size && strncmp(name, s->entry, s->size) == 0;
     }
 }
@@ -424,7 +262,7 @@ static int refuse_unread_secrets(const bt_verb *verb)
 {
     for (char **entry = environ; *entry; entry++) {
         secret_search s = { .entry = *entry, .size = strcspn(*entry, "=") };
-        char name[NAME_MAX_BYTES + 16];
+        char name[BT_OPTION_NAME_MAX];
         snprintf(name, sizeof name, "%.*s", (int)s.size, *entry);
         const bool ours = strncmp(name, "LLAMA_", 6) == 0 || strncmp(name, "BATON_", 6) == 0;
         if (!ours || (!strstr(name, "API_KEY") && !strstr(name, "APIKEY"))) {
@@ -454,17 +292,18 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
             only_rest = true;
             continue;
         }
-        char name[NAME_MAX_BYTES];
+        char name[BT_OPTION_NAME_MAX];
         char *inline_value = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
         const size_t n = inline_value ? (size_t)(inline_value - word) : strlen(word);
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
         bool negated = false;
-        const bt_option *o = find_option(verb, name, &negated);
+        size_t offset = 0;
+        const bt_option *o = find_option(verb, name, &negated, &offset);
         if (!o) {
             return unknown_option(verb, name);
         }
         if (o->kind == BT_OPT_FLAG && !inline_value) {
-            *(bool *)(options + o->offset) = !negated;
+            *(bool *)(options + offset + o->offset) = !negated;
             remember(o, name, NULL, false);
             continue;
         }
@@ -472,10 +311,10 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
             return bt_cli_usage_error("%s needs a value: %s", name, o->argument);
         }
         const char *text = inline_value ? inline_value + 1 : argv[++i];
-        if (!store_value(o, text, options + o->offset)) {
-            return bad_value(o, name, text);
+        const int code = set_value(o, options + offset, name, text, false);
+        if (code != 0) {
+            return code;
         }
-        remember(o, name, text, false);
     }
     *ret_rest = n_rest;
     return 0;
@@ -483,19 +322,22 @@ static int parse_words(const bt_verb *verb, int argc, char **argv, char *options
 
 /* ---- help ---- */
 
-typedef struct { const char *group; } help_pass;
+typedef struct { const char *title; } help_pass;
 
-static void print_option(void *context, const bt_option *o)
+static void print_option(void *context, const bt_option_group *g, const bt_option *o)
 {
     help_pass *p = context;
-    if (!p->group || strcmp(p->group, o->group) != 0) {
-        printf("\n%s\n", o->group);
-        p->group = o->group;
+    if (!p->title || strcmp(p->title, g->title) != 0) {
+        printf("\n%s\n", g->title);
+        p->title = g->title;
     }
     char left[128];
     snprintf(left, sizeof left, "%s%s%s", o->names, o->argument ? " " : "",
              o->argument ? o->argument : "");
     printf("  %-34s %s", left, o->help);
+    if (o->initial) {
+        printf(" (default: %s)", o->initial);
+    }
     if (o->env) {
         printf(" [env BATON_%s]", o->env);
     }
@@ -531,17 +373,18 @@ int bt_verb_main(const bt_verb *verb, int argc, char **argv)
     }
     char *options = bt_alloc_zero(BT_MEM_cli, 1, verb->options_size);
     if (!options) {
-        return bt_cli_say_error("out of memory");
+        return bt_cli_say_error("out of memory: %zu bytes for options", verb->options_size);
     }
-    if (verb->defaults) {
-        memcpy(options, verb->defaults, verb->options_size);
-    }
-    environment_pass p = { .options = options };
-    for_each_option(verb, read_environment, &p);
+    for_each_option(verb, set_default, options);
     int n_rest = 0;
-    int code = p.error != 0 ? p.error : refuse_unread_secrets(verb);
+    int code = parse_words(verb, argc, argv, options, &n_rest);
     if (code == 0) {
-        code = parse_words(verb, argc, argv, options, &n_rest);
+        environment_pass p = { .options = options };
+        for_each_option(verb, read_environment, &p);
+        code = p.error;
+    }
+    if (code == 0) {
+        code = refuse_unread_secrets(verb);
     }
     if (code == 0) {
         code = verb->run(options, n_rest, argv);

@@ -1,41 +1,15 @@
-/* cli/verbs.h - one entry per verb, and the option tables that parsing, help and environment
- * variables all come from.
+/* cli/verbs.h - one entry per verb, and what is said about the options that were given.
  *
- * A verb has a struct of options; each bt_option says where in it a value lands. For every option
- * with an `env` NAME the variables LLAMA_ARG_NAME and BATON_NAME are read (ours wins; the command
- * line wins over both).
+ * A verb has a struct of options; its groups (option.h) say where in it a value lands. For every
+ * option with an `env` NAME the variables LLAMA_ARG_NAME and BATON_NAME are read (ours wins; the
+ * command line wins over both).
  *
  * A usage error names the error and the nearest option on standard error and gives exit code 2.
  */
 #ifndef BT_CLI_VERBS_H
 #define BT_CLI_VERBS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-typedef enum {
-    BT_OPT_FLAG,        /* bool; "--no-x" sets false when `names` has "--x" and negatable */
-    BT_OPT_U32, BT_OPT_I32, BT_OPT_F32,
-    BT_OPT_TEXT,        /* const char *, borrowed from argv or the environment */
-    BT_OPT_SIZE         /* uint64_t bytes; suffix K, M, G (powers of 1024) */
-} bt_option_kind;
-
-typedef struct {
-    const char    *group;      /* heading in the help */
-    const char    *names;      /* "-m, --model" */
-    const char    *argument;   /* "FILE"; NULL for flags */
-    const char    *env;        /* "MODEL"; NULL: none */
-    bt_option_kind kind;
-    size_t         offset;     /* into the verb's options struct */
-    const char    *help;       /* one sentence with default and unit */
-    bool           negatable;
-    double         low, high;  /* numbers allowed, both included; 0, 0: all of the kind */
-    const char    *secret_env; /* one more variable, "LLAMA_API_KEY". Nothing that is called much
-                                * like it may be set without being read: see verbs.c */
-} bt_option;
-
-#define BT_OPTION_TABLES_MAX 7
+#include "cli/option.h"
 
 typedef struct {
     const char *name;          /* "inspect" */
@@ -44,9 +18,7 @@ typedef struct {
     const char *usage;         /* "baton inspect FILE [options]" */
     const char *example;
     size_t      options_size;
-    const void *defaults;      /* options_size bytes copied before parsing; NULL: zero */
-    /* Tables of options; each ends with an entry without names. */
-    const bt_option *tables[BT_OPTION_TABLES_MAX];
+    const bt_option_group *groups;     /* ends with one without a title */
     /* `rest`: words that are not options. Returns the exit code: 0, 1 (failed), 2 (usage). */
     int (*run)(const void *options, int n_rest, char **rest);
 } bt_verb;
@@ -61,7 +33,7 @@ int bt_verb_main(const bt_verb *verb, int argc, char **argv);
  * written on the command line, or the variable, "BATON_CACHE_TYPE_K". Not set: the name asked for.
  * Static; of the verb that runs. */
 const char *bt_cli_set_by(const char *option);
-/* Whether the command line or a variable sets it. */
+/* Whether a variable or the command line has set it. */
 bool bt_cli_is_set(const char *option);
 /* Options on the command line that do nothing, for the lack of another or beside another: a usage
  * error that names the first of `options` (NULL-ended) with `why` ("without -m FILE"), and its exit

@@ -81,6 +81,8 @@ def command_line_wins():
     said = baton("worker", "-m", NOWHERE, code=1, BATON_CACHE_TYPE_K="q4_0",
                  LLAMA_ARG_CACHE_TYPE_K="q3")
     expect(said, NOWHERE, never=["LLAMA"])
+    said = baton("worker", "-m", NOWHERE, "-t", "1", code=1, BATON_THREADS="two")
+    expect(said, NOWHERE, never=["BATON"])
 
 
 def files_and_addresses_are_named():
@@ -139,6 +141,24 @@ def help_is_true():
         done = subprocess.run([harness.program(), verb, "--help"], capture_output=True, text=True)
         assert done.stdout.count("--model FILE") == 1, f"{verb}: {done.stdout}"
         assert ("make demo" in done.stdout) == promised, f"{verb}: {done.stdout}"
+
+
+def help_has_the_defaults():
+    """They stand in the tables, also where verbs differ; an option that verbs share has one text."""
+    texts = {}
+    for verb, option, default in (("serve", "--parallel", "4"), ("run", "--parallel", "1"),
+                                  ("worker", "--listen", "127.0.0.1:7070"), ("serve", "-ctk", "f16"),
+                                  ("worker", "-ctk", "f16"), ("run", "-ctk", "f16"),
+                                  ("doctor", "-ctk", "f16"), ("logits", "-ctk", "f16"),
+                                  ("serve", "--snapshot-bytes", "2G"),
+                                  ("inspect", "--snapshot-bytes", "2G"),
+                                  ("serve", "--prefill-min-tokens", "auto")):
+        done = subprocess.run([harness.program(), verb, "--help"], capture_output=True, text=True)
+        lines = [line for line in done.stdout.splitlines() if f"{option} " in line[:36] or
+                 f"{option}, " in line[:36]]
+        assert len(lines) == 1 and f"(default: {default})" in lines[0], f"{verb} {option}: {lines}"
+        if option in ("-ctk", "--snapshot-bytes"):
+            assert texts.setdefault(option, lines[0]) == lines[0], f"{verb}: {lines}"
 
 
 def nothing_starts_that_cannot():
@@ -205,6 +225,7 @@ def main():
     templates_and_contexts_are_checked()
     nothing_starts_that_cannot()
     help_is_true()
+    help_has_the_defaults()
     nothing_is_ignored()
     variables_are_named()
     command_line_wins()

@@ -1,52 +1,30 @@
-#include "cli/setup.h"
+/* cli/runtime.c - see runtime.h. */
+#include "cli/runtime.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
+#include "base/limits.h"
 #include "base/log.h"
+#include "cli/verbs.h"
+#include "cpu/kernels.h"
 #include "device/check.h"
 #include "device/cpu/cpu.h"
 #include "device/throttle.h"
 #include "device/trace.h"
-#include "handoff/client.h"
+#include "link/key.h"
 #include "text/chat.h"
 
-#define AT(field) offsetof(bt_setup_options, field)
-
-const bt_option bt_setup_model_table[] = {
-    { "Model", "-m, --model", "FILE", "MODEL", BT_OPT_TEXT, AT(model),
-      "GGUF file (default: the model cached by `make demo`)", false },
-    { 0 }
-};
-
-const bt_option bt_setup_option_table[] = {
-    { "Machine", "-t, --threads", "N", "THREADS", BT_OPT_U32, AT(n_threads),
-      "threads for decoding (default: all cores)", false, 0, 1024 },
-    { "Machine", "-tb, --threads-batch", "N", "THREADS_BATCH", BT_OPT_U32, AT(n_threads_batch),
-      "threads for prefill (default: as --threads)", false, 0, 1024 },
-    { "Machine", "--isa", "TIER", "ISA", BT_OPT_TEXT, AT(isa),
-      "ref, avx2, avx512, avx512vnni, neon ... (default: the best of this machine)", false },
-    { "Machine", "--no-repack", NULL, "NO_REPACK", BT_OPT_FLAG, AT(no_repack),
-      "leave weights mapped: slower, half the memory", false },
-    { "Diagnosis", "--trace-ops", "FILE", NULL, BT_OPT_TEXT, AT(trace),
-      "write the time of every op as JSON lines", false },
-    { "Diagnosis", "--check-ops", NULL, NULL, BT_OPT_FLAG, AT(check),
-      "run every op on the reference tier too and stop at the first that differs", false },
-    { "Diagnosis", "-v, --verbose", NULL, "VERBOSE", BT_OPT_FLAG, AT(verbose),
-      "log requests and decisions", false },
-    { 0 }
-};
-
-/* A tier agrees with the reference up to the rounding of activations to 8 bits, about 1/254 of a
+/* Kernels agree with the reference up to the rounding of activations to 8 bits, about 1/254 of a
  * block's largest value: below 1e-3 in relative square for one op. */
 static const double CHECK_NMSE_MAX = 1e-3;
 
 #define CACHED_MODEL "smollm2-135m-instruct-q4_1.gguf"
 
-bool bt_setup_cache_path(const char *name, char *to, size_t capacity)
+static bool cached_path(const char *name, char *to, size_t capacity)
 {
     const char *xdg = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
@@ -63,7 +41,7 @@ bool bt_setup_cache_path(const char *name, char *to, size_t capacity)
     return n > 0 && (size_t)n < capacity;
 }
 
-static bool choose_model(const bt_setup_options *o, bt_setup *s)
+static bool choose_model(const bt_machine_options *o, bt_runtime *s)
 {
     if (o->model) {
         if (strlen(o->model) >= sizeof s->path) {
@@ -74,7 +52,7 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
         memcpy(s->path, o->model, strlen(o->model) + 1);
         return true;
     }
-    if (bt_setup_cache_path(CACHED_MODEL, s->path, sizeof s->path) && access(s->path, R_OK) == 0) {
+    if (cached_path(CACHED_MODEL, s->path, sizeof s->path) && access(s->path, R_OK) == 0) {
         return true;
     }
     bt_cli_say_error("no model: give one with -m FILE.gguf, or run `tools/get-model.sh` in the "
@@ -83,7 +61,7 @@ static bool choose_model(const bt_setup_options *o, bt_setup *s)
     return false;
 }
 
-static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_error *err)
+static bool open_device(const bt_machine_options *o, bt_device **ret_device, bt_error *err)
 {
     bt_device_cpu_options cpu = { .isa = bt_cpu_isa_detect(), .n_threads = o->n_threads,
                                   .n_threads_batch = o->n_threads_batch,
@@ -124,9 +102,9 @@ static bool open_device(const bt_setup_options *o, bt_device **ret_device, bt_er
     return true;
 }
 
-bool bt_setup_check(const bt_setup_options *o)
+bool bt_runtime_check_model(const bt_machine_options *o)
 {
-    bt_setup s = { 0 };
+    bt_runtime s = { 0 };
     bt_error err = { 0 };
     if (!choose_model(o, &s)) {
         return false;
@@ -139,9 +117,9 @@ bool bt_setup_check(const bt_setup_options *o)
     return true;
 }
 
-bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret_setup)
+bool bt_runtime_open(const bt_machine_options *o, bool want_tokenizer, bt_runtime *ret_runtime)
 {
-    bt_setup s = { 0 };
+    bt_runtime s = { 0 };
     bt_error err = { 0 };
     if (o->verbose) {
         bt_log_set_level(BT_LOG_DEBUG);
@@ -153,53 +131,85 @@ bool bt_setup_open(const bt_setup_options *o, bool want_tokenizer, bt_setup *ret
         bt_model_load(s.file, s.device, &s.model, &err) != BT_OK ||
         (want_tokenizer && bt_text_tokenizer_create(s.file, &s.tokenizer, &err) != BT_OK)) {
         bt_cli_say_error("%s", err.text);
-        bt_setup_close(&s);
+        bt_runtime_close(&s);
         return false;
     }
-    *ret_setup = s;
+    *ret_runtime = s;
     return true;
 }
 
-void bt_setup_close(bt_setup *s)
+void bt_runtime_close(bt_runtime *s)
 {
+    bt_engine_destroy(s->engine);
     bt_text_tokenizer_destroy(s->tokenizer);
     bt_model_destroy(s->model);
     bt_device_close(s->device);
     bt_gguf_close(s->file);
-    *s = (bt_setup){ 0 };
+    *s = (bt_runtime){ 0 };
 }
 
-bool bt_setup_cache_type(const char *name, const char *option, bt_type *ret_type)
+bool bt_runtime_preflight(const bt_runtime_options *o)
+{
+    bt_link_key key;
+    bt_error err;
+    if (!bt_runtime_check_model(&o->machine)) {
+        return false;
+    }
+    if (o->link.key_file && bt_link_key_load(o->link.key_file, &key, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    if (o->link.key_file) {
+        bt_link_key_forget(&key);
+    }
+    return true;
+}
+
+bool bt_runtime_start_engine(bt_runtime *r, const bt_runtime_options *o, bt_engine_options engine)
+{
+    bt_error err;
+    engine.model = r->model;
+    engine.device = r->device;
+    engine.tokenizer = r->tokenizer;
+    engine.type_k = bt_runtime_type_k(&o->cache);
+    engine.type_v = bt_runtime_type_v(&o->cache);
+    engine.snapshot_every = o->snapshot.every;
+    engine.snapshot_bytes = o->snapshot.bytes;
+    if (bt_engine_create(&engine, &r->engine, &err) != BT_OK) {
+        bt_cli_say_error("%s", err.text);
+        return false;
+    }
+    return true;
+}
+
+static bt_type cache_type(const char *name)
 {
     const bt_type_info *info = bt_quant_type_find_name(name);
-    if (!info || !info->can_encode) {
-        bt_cli_usage_error("%s is '%.60s', but a cache is f32, f16, bf16, q8_0, q5_1, q5_0, q4_1 "
-                           "or q4_0", bt_cli_set_by(option), name);
-        return false;
-    }
-    *ret_type = info->id;
-    return true;
+    BT_ASSERT(info && info->can_encode);           /* one of the table of options */
+    return info->id;
 }
 
-bool bt_setup_min_tokens(const char *text, uint32_t *ret_tokens)
+bt_type bt_runtime_type_k(const bt_cache_options *o)
 {
-    char *end;
-    errno = 0;
-    const unsigned long long v = strtoull(text, &end, 10);
-    if (strcmp(text, "auto") == 0) {
-        *ret_tokens = BT_PREFILL_MIN_AUTO;
-        return true;
-    }
-    if (text[0] < '0' || text[0] > '9' || *end || errno != 0 || v > BT_CONTEXT_MAX) {
-        bt_cli_usage_error("%s is '%.60s', but must be a number of tokens or auto",
-                           bt_cli_set_by("--prefill-min-tokens"), text);
-        return false;
-    }
-    *ret_tokens = (uint32_t)v;
-    return true;
+    return cache_type(o->type_k);
 }
 
-bool bt_setup_chat_template(const char *text)
+bt_type bt_runtime_type_v(const bt_cache_options *o)
+{
+    return cache_type(o->type_v);
+}
+
+const char *bt_runtime_isa(const bt_machine_options *o)
+{
+    return o->isa ? o->isa : bt_cpu_isa_name(bt_cpu_isa_detect());
+}
+
+bt_link_options bt_runtime_link(const bt_link_flags *o)
+{
+    return (bt_link_options){ .key_file = o->key_file, .buffer_bytes = (uint32_t)o->buffer_bytes };
+}
+
+bool bt_runtime_check_template(const char *text)
 {
     bt_chat_format *format;
     bt_error err;
@@ -222,7 +232,7 @@ static void warn_of_context(const bt_model_config *c, uint32_t wanted)
     }
 }
 
-uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt_type type_v)
+uint32_t bt_runtime_context(const bt_runtime *s, uint32_t wanted, const bt_cache_options *cache)
 {
     enum { LEAST = 512 };
     const bt_model_config *c = bt_model_config_of(s->model);
@@ -233,7 +243,8 @@ uint32_t bt_setup_context(const bt_setup *s, uint32_t wanted, bt_type type_k, bt
     const uint32_t trained = c->n_ctx_train > LEAST ? c->n_ctx_train : LEAST;
     const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     const uint64_t memory = n_pages > 0 && page > 0 ? (uint64_t)n_pages * (uint64_t)page : 0;
-    const uint64_t each = bt_model_kv_token_bytes(c, type_k, type_v);
+    const uint64_t each = bt_model_kv_token_bytes(c, bt_runtime_type_k(cache),
+                                                  bt_runtime_type_v(cache));
     if (memory <= c->weight_bytes || each == 0) {
         return trained < BT_CONTEXT_MAX ? trained : BT_CONTEXT_MAX;
     }
