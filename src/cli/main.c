@@ -1,4 +1,6 @@
 /* baton VERB [options] - the table of verbs is the manual. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,8 +23,22 @@ static void print_usage(FILE *to)
     fputs("\n  --version  the version of this program\n", to);
 }
 
+/* Else the first files and sockets that are opened would be standard input, output and error. */
+static bool open_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!open_standard_descriptors()) {
+        return 1;                      /* nowhere to say so */
+    }
     if (argc < 2) {
         print_usage(stderr);
         return 2;
