@@ -27,7 +27,8 @@ static const struct {
 
 bt_status bt_fail_nomem(bt_error *err, size_t size, const char *purpose)
 {
-    return bt_fail(err, BT_E_NOMEM, "out of memory: %zu bytes for %s", size, purpose);
+    return size > 0 ? bt_fail(err, BT_E_NOMEM, "out of memory: %zu bytes for %s", size, purpose)
+                    : bt_fail(err, BT_E_NOMEM, "out of memory for %s", purpose);
 }
 
 const char *bt_status_name(bt_status status)

@@ -65,7 +65,8 @@ typedef struct {
 bt_status bt_fail(bt_error *err, bt_status status, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* BT_E_NOMEM: "out of memory: 4096 bytes for a frame". */
+/* BT_E_NOMEM: "out of memory: 4096 bytes for a frame"; without a size, which is 0 where it is not
+ * known, "out of memory for a frame". */
 bt_status bt_fail_nomem(bt_error *err, size_t size, const char *purpose);
 
 /* Static strings; an unknown number gives a text that says so. */

@@ -157,7 +157,7 @@ bt_status bt_team_create(uint32_t n_threads_max, bt_team **ret_team, bt_error *e
     if (!team || !workers) {
         bt_free_aligned(team);
         bt_free(workers);
-        return bt_fail(err, BT_E_NOMEM, "no memory for a team of %u threads", n_threads_max);
+        return bt_fail_nomem(err, n_threads_max * sizeof *workers, "a team of threads");
     }
     *team = (bt_team){ .size = n_threads_max, .workers = workers, .n_active = 1 };
     pthread_mutex_init(&team->lock, NULL);

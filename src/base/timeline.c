@@ -117,7 +117,7 @@ bt_status bt_timeline_open(const char *path, const char *process, bt_timeline **
     struct timespec wall;
     bt_timeline *t = bt_alloc_zero(BT_MEM_base, 1, sizeof *t);
     if (!t) {
-        return bt_fail(err, BT_E_NOMEM, "no memory for a trace");
+        return bt_fail_nomem(err, sizeof *t, "a timeline");
     }
     t->file = fopen(path, "w");
     if (!t->file) {
