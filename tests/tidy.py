@@ -35,7 +35,8 @@ ROOMS = {
     "transfer": ["base", "kv", "wire"],
     "doctor": ["link"],
     "handoff": ["engine", "doctor", "route", "transfer"],
-    "serve": ["engine", "handoff"],
+    "worker": ["handoff", "engine", "doctor", "route", "transfer"],
+    "serve": ["engine", "handoff", "worker"],
     "cli": ["serve"],
 }
 

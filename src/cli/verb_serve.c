@@ -17,7 +17,7 @@
 #include "cli/notify.h"
 #include "cli/verbs.h"
 #include "cli/workers_file.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "link/address.h"
 #include "serve/access.h"
 #include "serve/server.h"
@@ -145,7 +145,7 @@ static bt_status open_worker(state *s, bt_error *err)
         .numerics = bt_runtime_isa(&r->machine), .link = bt_runtime_link(&r->link),
         .trace_file = s->decode.prefill ? NULL : r->link.trace_file,     /* one writes it */
     };
-    return bt_handoff_worker_open(&worker, s->decode.runtime.engine, &s->worker, err);
+    return bt_worker_open(&worker, s->decode.runtime.engine, &s->worker, err);
 }
 
 /* What can be found to be wrong before this listens. */
@@ -254,7 +254,7 @@ static void print_values(const state *s)
     print_sampling(s);
     if (s->worker) {
         bt_log_print("prefill for other servers: listen=%s",
-                     bt_handoff_worker_address(s->worker));
+                     bt_worker_address(s->worker));
     }
     if (s->decode.prefill) {
         char least[16] = "auto";
@@ -297,7 +297,7 @@ static bool load(void *context)
 
 static void unload(state *s)
 {
-    bt_handoff_worker_close(s->worker);
+    bt_worker_close(s->worker);
     bt_text_chat_format_destroy(s->chat);
     bt_decode_close(&s->decode);
 }
@@ -309,7 +309,7 @@ static void *stop_server(void *context)
     const state *s = context;
     const double until = bt_clock_ms() + s->o->grace_s * 1e3;
     bt_serve_stop(s->server, s->o->grace_s * 1000);
-    while (s->worker && bt_handoff_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
+    while (s->worker && bt_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
         bt_clock_sleep_ms(10);
     }
     bt_cli_events_post(BT_CLI_EVENT_DONE);
@@ -322,7 +322,7 @@ static void stop(state *s)
     pthread_t thread;
     bt_error err;
     bt_cli_notify("STOPPING=1\nSTATUS=finishing requests in flight");
-    if (s->worker && bt_handoff_worker_drain(s->worker, 0) != BT_OK) {
+    if (s->worker && bt_worker_drain(s->worker, 0) != BT_OK) {
         bt_log_event(BT_LOG_INFO, "remote_prompts_in_flight");
     }
     bt_log_print("stopping: requests in flight have %u s", s->o->grace_s);

@@ -12,7 +12,7 @@
 #include "cli/notify.h"
 #include "cli/runtime.h"
 #include "cli/verbs.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 
 enum {
     CONTEXT_DEFAULT_MAX = 32768,       /* positions; a default must not fill the memory */
@@ -91,7 +91,7 @@ static void print_status(const bt_worker *w, const bt_engine *e)
 {
     bt_worker_status s;
     bt_engine_stats t;
-    bt_handoff_worker_status_get(w, &s);
+    bt_worker_status_get(w, &s);
     bt_engine_stats_get(e, &t);
     bt_log_print("{\"peers\":%u,\"in_flight\":%u,\"tokens_in_flight\":%llu,\"connects\":%llu,"
            "\"rejects\":%llu,\"prompts\":%llu,\"tokens\":%llu,\"bytes\":%llu,\"cancelled\":%llu,"
@@ -119,7 +119,7 @@ static void serve(const options *o, bt_worker *w, const bt_engine *e)
     const double until = bt_clock_ms() + o->drain_ms;
     bt_status s = BT_E_TIMEOUT;
     do {
-        s = bt_handoff_worker_drain(w, 0);
+        s = bt_worker_drain(w, 0);
         event = s == BT_OK ? BT_CLI_EVENT_NONE : bt_cli_events_wait(20);
         if (event == BT_CLI_EVENT_COUNTERS) {
             print_status(w, e);
@@ -152,7 +152,7 @@ static bool load(void *context)
         !bt_runtime_start_engine(&s->runtime, &o->runtime, engine_options(o, &s->runtime))) {
         return false;
     }
-    if (bt_handoff_worker_open(&worker, s->runtime.engine, &s->worker, &err) != BT_OK) {
+    if (bt_worker_open(&worker, s->runtime.engine, &s->worker, &err) != BT_OK) {
         bt_cli_say_error("%s", err.text);
         return false;
     }
@@ -168,8 +168,8 @@ static void say_ready(const state *s)
                  e->n_ctx, s->o->n_prefill, e->n_prefill_chunk,
                  bt_runtime_isa(&s->o->runtime.machine), s->o->runtime.cache.type_k,
                  s->o->runtime.cache.type_v, s->o->runtime.link.key_file ? "on" : "off");
-    bt_log_print("listening on %s", bt_handoff_worker_address(s->worker));
-    bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_handoff_worker_address(s->worker));
+    bt_log_print("listening on %s", bt_worker_address(s->worker));
+    bt_cli_notify("READY=1\nSTATUS=listening on %s", bt_worker_address(s->worker));
 }
 
 static int work(state *s)
@@ -186,7 +186,7 @@ static int work(state *s)
         say_ready(s);
         serve(s->o, s->worker, s->runtime.engine);
     }
-    bt_handoff_worker_close(s->worker);
+    bt_worker_close(s->worker);
     bt_runtime_close(&s->runtime);
     return event == BT_CLI_EVENT_DONE ? 0 : 1;
 }

@@ -4,7 +4,7 @@
     ten_times.py BUILD [--times 10] [--jobs 2] [--only REGEX] [--out FOLDER]
 
 BUILD is a build folder (build/release). The tests are those that the table of docs/handoff.md
-names, and all of unit/handoff, unit/wire and fuzz/wire: a promise that holds nine times of ten does
+names, and all of unit/handoff, unit/worker, unit/transfer, unit/wire and fuzz/wire: a promise that holds nine times of ten does
 not hold. With --jobs several run at once, as in `make test`; those that measure times run alone in
 any case. The output of each failure is kept in FOLDER (BUILD/ten_times) as TEST.RUN.log. Exit code
 1 if anything failed, 2 if nothing is to run.
@@ -19,7 +19,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-WHOLE_ROOMS = r"(unit/(handoff|wire)|fuzz/wire_.*)"
+WHOLE_ROOMS = r"(unit/(handoff|worker|transfer|wire)|fuzz/wire_.*)"
 
 
 def refuse(text):

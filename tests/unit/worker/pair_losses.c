@@ -1,12 +1,12 @@
-/* tests/unit/handoff/pair_losses.c - workers that come late, fail or vanish; cancelled prompts. */
-#include "unit/handoff/pair.h"
+/* tests/unit/worker/pair_losses.c - workers that come late, fail or vanish; cancelled prompts. */
+#include "unit/worker/pair.h"
 
 static void server_starts_without_worker_and_uses_it_later(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
     char address[128];
-    snprintf(address, sizeof address, "%s", bt_handoff_worker_address(w.worker));
+    snprintf(address, sizeof address, "%s", bt_worker_address(w.worker));
     close_worker(&w);
 
     server_side s = open_server(address);
@@ -48,7 +48,7 @@ static void worker_gone_midway_keeps_complete_chunks(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 2000);
     uint32_t *tokens = prompt(1000, 5);
@@ -83,12 +83,12 @@ static void too_long_for_all_is_no_passing_failure(void **state)
     worker_side w = { .engine = fake_engine_new(true, 16, 1) };
     const bt_worker_options wo = { .listen = "127.0.0.1:0", .numerics = "ref" };
     w.engine->options.n_ctx = 100;
-    assert_int_equal(bt_handoff_worker_open(&wo, w.engine, &w.worker, NULL), BT_OK);
+    assert_int_equal(bt_worker_open(&wo, w.engine, &w.worker, NULL), BT_OK);
     char two[300];
-    snprintf(two, sizeof two, "%s; 127.0.0.1:1", bt_handoff_worker_address(w.worker));
+    snprintf(two, sizeof two, "%s; 127.0.0.1:1", bt_worker_address(w.worker));
     uint32_t *tokens = prompt(300, 6);
     for (int i = 0; i < 2; i++) {                   /* the second of two never was there */
-        server_side s = open_server(i == 0 ? bt_handoff_worker_address(w.worker) : two);
+        server_side s = open_server(i == 0 ? bt_worker_address(w.worker) : two);
         bt_prefill_report r;
         bt_prefill_status st;
         wait_state(&s, 0, BT_PREFILL_READY);
@@ -116,8 +116,8 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     (void)state;
     worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
     char both[300];
-    snprintf(both, sizeof both, "%s; %s", bt_handoff_worker_address(w[0].worker),
-             bt_handoff_worker_address(w[1].worker));
+    snprintf(both, sizeof both, "%s; %s", bt_worker_address(w[0].worker),
+             bt_worker_address(w[1].worker));
     server_side s = open_server(both);
     wait_state(&s, 0, BT_PREFILL_READY);
     wait_state(&s, 1, BT_PREFILL_READY);
@@ -135,7 +135,7 @@ static void second_worker_goes_on_where_the_first_stopped(void **state)
     const fake_ticket *k = &s.engine->tickets[t];
     assert_true(k->committed);
     assert_int_equal(k->report.retries, 1);
-    assert_string_equal(k->report.worker, bt_handoff_worker_address(w[b].worker));
+    assert_string_equal(k->report.worker, bt_worker_address(w[b].worker));
     assert_true(fake_rows_right(s.engine, t, tokens, 0, 599));
     /* The answer tells of both: who was lost, why, and what they spent together. */
     char want[200];
@@ -159,7 +159,7 @@ static void cancel_ends_both_sides_soon(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 2000);
     uint32_t *tokens = prompt(1500, 7);
@@ -179,7 +179,7 @@ static void cancel_ends_both_sides_soon(void **state)
         assert_int_equal(atomic_load(&w.engine->n_requests), 0);
     }
     bt_worker_status st;
-    bt_handoff_worker_status_get(w.worker, &st);
+    bt_worker_status_get(w.worker, &st);
     assert_int_equal(st.n_in_flight, 0);
     assert_int_equal(st.tokens_in_flight, 0);
     atomic_store(&w.engine->layer_us, 0);
@@ -193,7 +193,7 @@ static void failing_engine_is_an_error_of_the_prompt(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->fail_at, 32);
     uint32_t *tokens = prompt(200, 9);
@@ -216,7 +216,7 @@ static void stop_ends_every_ticket(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 5000);
     uint32_t *tokens = prompt(500, 11);
@@ -246,16 +246,16 @@ static void any_failed_allocation_is_survived(void **state)
         const bt_worker_options o = { .listen = "127.0.0.1:0" };
         bt_worker *w = NULL;
         bt_memory_fail_after(n);
-        const bt_status s = bt_handoff_worker_open(&o, e, &w, NULL);
+        const bt_status s = bt_worker_open(&o, e, &w, NULL);
         bt_memory_fail_after(0);
         assert_true(s == BT_OK || s == BT_E_NOMEM);
-        bt_handoff_worker_close(w);
+        bt_worker_close(w);
         fake_engine_free(e);
     }
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
     for (uint64_t n = 1; n <= 40; n++) {
         bt_engine *e = fake_engine_new(false, 16, 1);
-        const bt_prefill_options o = {.addresses = bt_handoff_worker_address(w.worker),
+        const bt_prefill_options o = {.addresses = bt_worker_address(w.worker),
                                       .min_tokens = 1};
         bt_prefill *p = NULL;
         bt_memory_fail_after(n);
@@ -266,7 +266,7 @@ static void any_failed_allocation_is_survived(void **state)
         bt_handoff_client_close(p);
         fake_engine_free(e);
     }
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     uint32_t *tokens = prompt(300, 12);
     for (uint64_t n = 1; n <= 40; n++) {
         bt_prefill_report r;

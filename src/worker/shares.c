@@ -1,13 +1,13 @@
-/* handoff/worker_shares.c - what the sessions of a worker have to do with each other: load, shares,
+/* worker/shares.c - what the sessions of a worker have to do with each other: load, shares,
  * and what this worker has learned of its own pace. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/snapshots.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 
 /* ---- load and shares ---- */
 
-void bt_handoff_worker_tell_load(bt_worker *w)
+void bt_worker_tell_load(bt_worker *w)
 {
     bt_engine_stats stats;
     const uint32_t n = atomic_load(&w->n_in_flight);
@@ -26,7 +26,7 @@ void bt_handoff_worker_tell_load(bt_worker *w)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-void bt_handoff_worker_count_in_flight(bt_worker *w, int by)
+void bt_worker_count_in_flight(bt_worker *w, int by)
 {
     if (atomic_fetch_add(&w->n_in_flight, (unsigned)by) + (unsigned)by == 0) {
         (void)pthread_mutex_lock(&w->lock);
@@ -46,7 +46,7 @@ static void wake_others_locked(bt_worker_session *s)
     }
 }
 
-void bt_handoff_worker_count_open(bt_worker_session *s, int by)
+void bt_worker_count_open(bt_worker_session *s, int by)
 {
     bt_worker *w = s->worker;
     (void)pthread_mutex_lock(&w->lock);
@@ -57,7 +57,7 @@ void bt_handoff_worker_count_open(bt_worker_session *s, int by)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-void bt_handoff_worker_count_unstarted(bt_worker_session *s, int by)
+void bt_worker_count_unstarted(bt_worker_session *s, int by)
 {
     bt_worker *w = s->worker;
     (void)pthread_mutex_lock(&w->lock);
@@ -68,7 +68,7 @@ void bt_handoff_worker_count_unstarted(bt_worker_session *s, int by)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-bool bt_handoff_worker_admit(bt_worker_session *s, uint32_t n_tokens)
+bool bt_worker_admit(bt_worker_session *s, uint32_t n_tokens)
 {
     bt_worker *w = s->worker;
     uint32_t n_clients = 0;
@@ -83,14 +83,14 @@ bool bt_handoff_worker_admit(bt_worker_session *s, uint32_t n_tokens)
     return within;
 }
 
-void bt_handoff_worker_give_back(bt_worker_session *s, uint32_t n_tokens)
+void bt_worker_give_back(bt_worker_session *s, uint32_t n_tokens)
 {
     (void)pthread_mutex_lock(&s->worker->lock);
     s->n_admitted_tokens -= n_tokens;
     (void)pthread_mutex_unlock(&s->worker->lock);
 }
 
-bool bt_handoff_worker_others_wait(const bt_worker_session *s)
+bool bt_worker_others_wait(const bt_worker_session *s)
 {
     bt_worker *w = s->worker;
     bool wait = false;
@@ -102,12 +102,12 @@ bool bt_handoff_worker_others_wait(const bt_worker_session *s)
     return wait;
 }
 
-void bt_handoff_worker_warn(bt_worker_session *s, const char *what, const char *reason)
+void bt_worker_warn(bt_worker_session *s, const char *what, const char *reason)
 {
     bt_worker *w = s->worker;
     const double now = bt_clock_ms();
     (void)pthread_mutex_lock(&w->lock);
-    const bool say = w->warned_ms <= 0 || now - w->warned_ms >= BT_HANDOFF_WARN_MS;
+    const bool say = w->warned_ms <= 0 || now - w->warned_ms >= BT_WORKER_WARN_MS;
     const uint64_t n_suppressed = w->n_suppressed;
     w->n_suppressed = say ? 0 : n_suppressed + 1;
     w->warned_ms = say ? now : w->warned_ms;
@@ -137,7 +137,7 @@ static uint32_t row_layers(const bt_worker *w)
     return n;
 }
 
-uint32_t bt_handoff_worker_plan_splits(bt_worker *w, const bt_wire_prefill *asked,
+uint32_t bt_worker_plan_splits(bt_worker *w, const bt_wire_prefill *asked,
                                        const bt_kv_form *form,
                                        uint32_t ret_splits[BT_ROUTE_SPLITS_MAX])
 {

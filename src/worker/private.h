@@ -1,12 +1,12 @@
-/* handoff/worker_private.h - what the files of the worker's side share.
+/* worker/private.h - what the files of this room share.
  *
- * worker.c          open, drain, close, status; the listener's thread
- * worker_session.c  one client: its reader's thread, handshake, deadlines
- * worker_frames.c   what it sends
- * worker_settle.c   what its prompts' machines want done; the engine's events
- * worker_stream.c   one prompt: submit, what the engine computes, what leaves
- * worker_probe.c    `baton doctor` in place of a client
- * worker_shares.c   what sessions have to do with each other: load, shares, pace
+ * worker.c   open, drain, close, status; the listener's thread
+ * session.c  one client: its reader's thread, handshake, deadlines
+ * frames.c   what it sends
+ * settle.c   what its prompts' machines want done; the engine's events
+ * stream.c   one prompt: submit, what the engine computes, what leaves
+ * probe.c    `baton doctor` in place of a client
+ * shares.c   what sessions have to do with each other: load, shares, pace
  *
  * A session has two threads. The reader feeds the machines of its prompts (transfer/worker.h) with
  * frames, events and deadlines, carries out what they say, and alone takes prompts off the list and
@@ -17,8 +17,8 @@
  * Locks, none taken while another is held: session.lock, worker.lock, worker.pace_lock. Engine and
  * link are called without them, except bt_link_send, _wake, _pull and _set_load, which never block.
  */
-#ifndef BT_HANDOFF_WORKER_PRIVATE_H
-#define BT_HANDOFF_WORKER_PRIVATE_H
+#ifndef BT_WORKER_PRIVATE_H
+#define BT_WORKER_PRIVATE_H
 
 #include <stdatomic.h>
 
@@ -26,7 +26,7 @@
 #include "base/timeline.h"
 #include "cost/fit.h"
 #include "engine/engine.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "route/chunk_plan.h"
 #include "transfer/worker.h"
 #include "wire/codec.h"
@@ -34,16 +34,16 @@
 #include "wire/tally.h"
 
 enum {
-    BT_HANDOFF_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
-    BT_HANDOFF_PENDING_MAX = 16,       /* connections that have not said HELLO yet */
-    BT_HANDOFF_PENDING_MS = 100,       /* the time for HELLO that nobody can take from them */
-    BT_HANDOFF_WARN_MS = 1000,         /* between two lines about pending connections */
-    BT_HANDOFF_CLIENTS_DEFAULT = 16,
-    BT_HANDOFF_STALL_MS = 30000,       /* what does not move for so long ends while others wait */
-    BT_HANDOFF_STALL_MAX_MS = 600000   /* and whether they do or not */
+    BT_WORKER_FINISH_MS = 1000,       /* for a last REJECT or ERROR to arrive */
+    BT_WORKER_PENDING_MAX = 16,       /* connections that have not said HELLO yet */
+    BT_WORKER_PENDING_MS = 100,       /* the time for HELLO that nobody can take from them */
+    BT_WORKER_WARN_MS = 1000,         /* between two lines about pending connections */
+    BT_WORKER_CLIENTS_DEFAULT = 16,
+    BT_WORKER_STALL_MS = 30000,       /* what does not move for so long ends while others wait */
+    BT_WORKER_STALL_MAX_MS = 600000   /* and whether they do or not */
 };
 
-#define BT_HANDOFF_NONE UINT32_MAX
+#define BT_WORKER_NONE UINT32_MAX
 
 typedef struct bt_worker_session bt_worker_session;
 typedef struct bt_worker_stream  bt_worker_stream;
@@ -66,7 +66,7 @@ struct bt_worker_stream {
     /* The writer. */
     bt_kv_scratch  scratch;            /* empty where rows go as stored */
     bt_wire_tally *tally;
-    uint32_t       snapshot;           /* pinned for the present checkpoint, or BT_HANDOFF_NONE */
+    uint32_t       snapshot;           /* pinned for the present checkpoint, or BT_WORKER_NONE */
     double         fill_ms;            /* when writing the present piece began */
     uint64_t       queue_us, compute_us;   /* what CHUNK and COMMIT say */
 
@@ -140,62 +140,62 @@ struct bt_worker {
     bt_cost_fit         step_cost;     /* of steps that had one prompt */
 };
 
-/* ---- worker_shares.c ---- */
+/* ---- shares.c ---- */
 /* What PING tells all clients: after prompts came, went or moved. Any thread. */
-void bt_handoff_worker_tell_load(bt_worker *w);
+void bt_worker_tell_load(bt_worker *w);
 /* A prompt of a session came (n_open), began to be computed, or went; wakes sessions to look anew
  * where that may let them go on. */
-void bt_handoff_worker_count_open(bt_worker_session *s, int by);
-void bt_handoff_worker_count_unstarted(bt_worker_session *s, int by);
+void bt_worker_count_open(bt_worker_session *s, int by);
+void bt_worker_count_unstarted(bt_worker_session *s, int by);
 /* Whether n_tokens more are within the session's share: of a worker that several clients use at
  * once each gets an equal part, and one prompt in any case. Counts them then. */
-bool bt_handoff_worker_admit(bt_worker_session *s, uint32_t n_tokens);
-void bt_handoff_worker_give_back(bt_worker_session *s, uint32_t n_tokens);
+bool bt_worker_admit(bt_worker_session *s, uint32_t n_tokens);
+void bt_worker_give_back(bt_worker_session *s, uint32_t n_tokens);
 /* Whether prompts of other clients wait to be computed. */
-bool bt_handoff_worker_others_wait(const bt_worker_session *s);
-void bt_handoff_worker_count_in_flight(bt_worker *w, int by);
+bool bt_worker_others_wait(const bt_worker_session *s);
+void bt_worker_count_in_flight(bt_worker *w, int by);
 /* Where to split the prompt, by what this worker and the link have shown so far; how many. */
-uint32_t bt_handoff_worker_plan_splits(bt_worker *w, const bt_wire_prefill *asked,
+uint32_t bt_worker_plan_splits(bt_worker *w, const bt_wire_prefill *asked,
                                        const bt_kv_form *form,
                                        uint32_t ret_splits[BT_ROUTE_SPLITS_MAX]);
 /* A warning about a pending connection, once a second at most: they must not fill the log. */
-void bt_handoff_worker_warn(bt_worker_session *s, const char *what, const char *reason);
+void bt_worker_warn(bt_worker_session *s, const char *what, const char *reason);
 
-/* ---- worker_session.c ---- */
-void *bt_handoff_session_main(void *session);
-void  bt_handoff_session_drain(bt_worker_session *s);
+/* ---- session.c ---- */
+void *bt_worker_session_main(void *session);
+void  bt_worker_session_drain(bt_worker_session *s);
 /* Says no, and waits a moment for it to arrive. */
-void  bt_handoff_session_reject(bt_worker_session *s, const bt_wire_reject *m);
+void  bt_worker_session_reject(bt_worker_session *s, const bt_wire_reject *m);
 
-/* ---- worker_frames.c ---- */
+/* ---- frames.c ---- */
 /* A failure is one of the connection; a stream's own failures end the stream only. */
-BT_MUST_CHECK bt_status bt_handoff_session_take_frame(bt_worker_session *s, const bt_frame *frame,
+BT_MUST_CHECK bt_status bt_worker_session_take_frame(bt_worker_session *s, const bt_frame *frame,
                                                       bt_error *err);
 
-/* ---- worker_settle.c ---- */
-void bt_handoff_stream_put(bt_worker_stream *u, bt_transfer_worker_input i);
-bt_transfer_worker_state bt_handoff_stream_state(bt_worker_stream *u);
-void bt_handoff_session_say_error(bt_worker_session *s, uint32_t stream, const bt_error *why);
+/* ---- settle.c ---- */
+void bt_worker_stream_put(bt_worker_stream *u, bt_transfer_worker_input i);
+bt_transfer_worker_state bt_worker_stream_state(bt_worker_stream *u);
+void bt_worker_session_say_error(bt_worker_session *s, uint32_t stream, const bt_error *why);
 /* Carries out all that the machines want done, and frees prompts that are done. */
-void bt_handoff_session_settle(bt_worker_session *s);
-void bt_handoff_session_take_events(bt_worker_session *s);
+void bt_worker_session_settle(bt_worker_session *s);
+void bt_worker_session_take_events(bt_worker_session *s);
 
-/* ---- worker_probe.c: from VISIT to the end of the connection ---- */
-void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame);
+/* ---- probe.c: from VISIT to the end of the connection ---- */
+void bt_worker_probe_serve(bt_worker_session *s, const bt_frame *frame);
 
-/* ---- worker_stream.c ---- */
-BT_MUST_CHECK bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
+/* ---- stream.c ---- */
+BT_MUST_CHECK bt_status bt_worker_stream_create(bt_worker_session *s, uint32_t stream,
                                                  const bt_wire_prefill *asked,
                                                  bt_worker_stream **ret_stream, bt_error *err);
-void bt_handoff_stream_destroy(bt_worker_stream *u);   /* NULL is fine */
+void bt_worker_stream_destroy(bt_worker_stream *u);   /* NULL is fine */
 /* Gives the prompt to the engine. Lock free. */
-BT_MUST_CHECK bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err);
+BT_MUST_CHECK bt_status bt_worker_stream_submit(bt_worker_stream *u, bt_error *err);
 /* Lock free. The request is gone, with all that it held. */
-void bt_handoff_stream_release(bt_worker_stream *u, bt_request *request);
+void bt_worker_stream_release(bt_worker_stream *u, bt_request *request);
 /* Any thread, lock free. */
-void bt_handoff_session_pull(bt_worker_session *s);
+void bt_worker_session_pull(bt_worker_session *s);
 /* The link's source; the context is the session. */
-bool bt_handoff_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret);
-void bt_handoff_stream_sealed(void *session, uint32_t stream, uint64_t hash);
+bool bt_worker_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret);
+void bt_worker_stream_sealed(void *session, uint32_t stream, uint64_t hash);
 
 #endif

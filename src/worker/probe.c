@@ -1,4 +1,4 @@
-/* handoff/worker_probe.c - a probe client (`baton doctor`, docs/wire.md 4.7): the facts about this
+/* worker/probe.c - a probe client (`baton doctor`, docs/wire.md 4.7): the facts about this
  * worker, and bytes to be timed, on the reader's thread of the connection and the link's writer.
  *
  * What all probe clients together may ask for is an allowance that fills with time.
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "handoff/identity.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 #include "link/tuning.h"
 
 enum {
@@ -209,7 +209,7 @@ static bt_status check_visit(const bt_frame *frame, bt_wire_misfit *ret_misfit, 
     return BT_OK;
 }
 
-void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame)
+void bt_worker_probe_serve(bt_worker_session *s, const bt_frame *frame)
 {
     probe p = {.session = s, .until_ns = bt_clock_after_ms(PROBE_MS)};
     bt_wire_misfit misfit;
@@ -218,14 +218,14 @@ void bt_handoff_probe_serve(bt_worker_session *s, const bt_frame *frame)
     bt_status status = check_visit(frame, &misfit, &err);
     if (status == BT_E_REFUSED) {
         const bt_wire_reject m = bt_wire_misfit_reject(&misfit);
-        bt_handoff_session_reject(s, &m);
+        bt_worker_session_reject(s, &m);
         return;
     }
     if (status == BT_OK && atomic_fetch_add(&s->worker->n_probing, 1) >= PROBES_MAX) {
         const bt_wire_reject m = {.status = BT_E_FULL, .sentence = bt_wire_text_of(
                                           "two others are measuring the way to this worker")};
         atomic_fetch_sub(&s->worker->n_probing, 1);
-        bt_handoff_session_reject(s, &m);
+        bt_worker_session_reject(s, &m);
         return;
     }
     if (status == BT_OK) {

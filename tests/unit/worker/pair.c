@@ -1,15 +1,15 @@
-/* tests/unit/handoff/pair.c - rows arrive as they were computed, whatever else is going on. */
-#include "unit/handoff/pair.h"
+/* tests/unit/worker/pair.c - rows arrive as they were computed, whatever else is going on. */
+#include "unit/worker/pair.h"
 
 static void rows_arrive_as_they_were_computed(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     const bt_prefill_report r = expect_remote(&s, 100, 0, 1);
     assert_int_equal(r.place, BT_PREFILL_REMOTE);
-    assert_string_equal(r.worker, bt_handoff_worker_address(w.worker));
+    assert_string_equal(r.worker, bt_worker_address(w.worker));
     assert_int_equal(r.n_remote, 99);
     assert_int_equal(r.bytes, 99 * (24 + 16 + 32 + 20 + 48 + 28) * 2);
     assert_false(r.fallback);
@@ -28,7 +28,7 @@ static void every_length_chunk_prefix_and_window(void **state)
     for (size_t k = 0; k < BT_LEN(windows); k++) {
         for (size_t c = 0; c < BT_LEN(chunks); c++) {
             server_side s = open_server_with(
-                    (bt_prefill_options){.addresses = bt_handoff_worker_address(w.worker),
+                    (bt_prefill_options){.addresses = bt_worker_address(w.worker),
                                          .min_tokens = 1,
                                          .n_prefill_chunk = chunks[c],
                                          .window_bytes = windows[k]},
@@ -55,7 +55,7 @@ static void another_model_is_refused_by_field(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 9);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_REFUSED);
     const bt_prefill_worker_status st = worker_status(&s, 0);
     assert_non_null(strstr(st.reason, "'weights'"));
@@ -76,7 +76,7 @@ static void two_servers_many_prompts_at_once(void **state)
     bt_prefill_report r;
     atomic_store(&w.engine->layer_us, 300);
     for (int k = 0; k < 2; k++) {
-        s[k] = open_server(bt_handoff_worker_address(w.worker));
+        s[k] = open_server(bt_worker_address(w.worker));
         wait_state(&s[k], 0, BT_PREFILL_READY);
     }
     for (int i = 0; i < N; i++) {
@@ -108,7 +108,7 @@ static void decisions_are_remembered(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
     wait_state(&s, 0, BT_PREFILL_READY);
     assert_int_equal(bt_handoff_client_decisions_get(s.prefill, d), 0);
@@ -117,14 +117,14 @@ static void decisions_are_remembered(void **state)
         assert_true(r.forecast.made);
         assert_int_equal(r.forecast.n_tokens, 39 + i);
         assert_int_equal(r.forecast.n_workers, 1);
-        assert_string_equal(r.forecast.workers[0].worker, bt_handoff_worker_address(w.worker));
+        assert_string_equal(r.forecast.workers[0].worker, bt_worker_address(w.worker));
         assert_true(i == 0 || r.forecast.workers[0].ms > 0);
     }
     assert_int_equal(bt_handoff_client_decisions_get(s.prefill, d), BT_PREFILL_DECISIONS_MAX);
     assert_int_equal(d[0].n_tokens, 39 + BT_PREFILL_DECISIONS_MAX + 2);
     assert_int_equal(d[BT_PREFILL_DECISIONS_MAX - 1].n_tokens, 39 + 3);
     assert_int_equal(d[0].outcome, BT_PREFILL_OUTCOME_REMOTE);
-    assert_string_equal(d[0].worker, bt_handoff_worker_address(w.worker));
+    assert_string_equal(d[0].worker, bt_worker_address(w.worker));
     assert_true(d[0].took_ms > 0 && d[0].reason[0]);
     close_worker(&w);
     wait_state(&s, 0, BT_PREFILL_CONNECTING);
@@ -161,7 +161,7 @@ static void late_prompts_are_hedged(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     bt_prefill_status st;
     bt_prefill_decision d[BT_PREFILL_DECISIONS_MAX];
     bt_prefill_report r;
@@ -206,7 +206,7 @@ static void a_short_prompt_needs_no_slot(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 64, 1);
-    server_side s = open_server(bt_handoff_worker_address(w.worker));
+    server_side s = open_server(bt_worker_address(w.worker));
     wait_state(&s, 0, BT_PREFILL_READY);
     atomic_store(&w.engine->layer_us, 10000);
     uint32_t *tokens = prompt(1500, 31);

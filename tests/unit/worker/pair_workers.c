@@ -1,12 +1,12 @@
-/* tests/unit/handoff/pair_workers.c - the list of workers, and workers that drain. */
-#include "unit/handoff/pair.h"
+/* tests/unit/worker/pair_workers.c - the list of workers, and workers that drain. */
+#include "unit/worker/pair.h"
 
 static void drained_worker_finishes_and_gets_no_more(void **state)
 {
     (void)state;
     worker_side w = open_worker("127.0.0.1:0", 16, 1);
     server_side s =
-            open_server_with((bt_prefill_options){.addresses = bt_handoff_worker_address(w.worker),
+            open_server_with((bt_prefill_options){.addresses = bt_worker_address(w.worker),
                                                   .min_tokens = 1,
                                                   .n_prefill = 1},
                              1);
@@ -19,11 +19,11 @@ static void drained_worker_finishes_and_gets_no_more(void **state)
     assert_true(t >= 0 && waits >= 0);
     wait_slots(&s, 0, 1, 1);
     wait_in_flight(&s, 0, 2 * 499 - 16);
-    assert_int_equal(bt_handoff_worker_drain(w.worker, 1), BT_E_TIMEOUT);
+    assert_int_equal(bt_worker_drain(w.worker, 1), BT_E_TIMEOUT);
     wait_state(&s, 0, BT_PREFILL_DRAINING);
     assert_int_equal(give(&s, tokens, 500, BT_POLICY_FALLBACK, &r), -1);
     assert_non_null(strstr(r.reason, "shutting down"));
-    assert_int_equal(bt_handoff_worker_drain(w.worker, 20000), BT_OK);
+    assert_int_equal(bt_worker_drain(w.worker, 20000), BT_OK);
     assert_true(fake_wait(s.engine, t, 1000));
     assert_true(s.engine->tickets[t].committed);
     assert_true(fake_wait(s.engine, waits, 1000));
@@ -74,8 +74,8 @@ static void the_list_of_workers_changes(void **state)
 {
     (void)state;
     worker_side w[2] = { open_worker("127.0.0.1:0", 16, 1), open_worker("127.0.0.1:0", 16, 1) };
-    const char *a = bt_handoff_worker_address(w[0].worker),
-               *b = bt_handoff_worker_address(w[1].worker);
+    const char *a = bt_worker_address(w[0].worker),
+               *b = bt_worker_address(w[1].worker);
     char both[300];
     snprintf(both, sizeof both, "%s;%s", a, b);
     server_side s = open_server_with((bt_prefill_options){ .addresses = "", .min_tokens = 1,

@@ -1,5 +1,5 @@
-/* handoff/worker.c - see worker.h; listener, drain, life cycle and status of the worker's side. */
-#include "handoff/worker.h"
+/* worker/worker.c - see worker.h; listener, drain, life cycle and status of the worker's side. */
+#include "worker/worker.h"
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include "engine/snapshots.h"
 #include "handoff/identity.h"
 #include "base/say.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 
 /* ---- connections ---- */
 
@@ -49,7 +49,7 @@ static void start_session(bt_worker *w, bt_link *link)
     s->next = w->sessions;
     w->sessions = s;
     (void)pthread_mutex_unlock(&w->lock);
-    if (bt_thread_start(&s->reader, bt_handoff_session_main, s, "client reader", &err) != BT_OK) {
+    if (bt_thread_start(&s->reader, bt_worker_session_main, s, "client reader", &err) != BT_OK) {
         bt_log(BT_LOG_WARN, "client_refused", "client=%s reason=%s", s->name, err.text);
         (void)pthread_mutex_lock(&w->lock);
         w->sessions = s->next;          /* only this thread puts new ones in front */
@@ -95,8 +95,8 @@ static bool make_room(bt_worker *w, const char *newcomer)
         n_sessions += !atomic_load(&s->greeted);
     }
     const bool same = victim && strcmp(victim->host, host) == 0;
-    const bool young = victim && bt_clock_ms() - victim->begun_ms < BT_HANDOFF_PENDING_MS;
-    const bool room = victim && !(same && young) && n_sessions < 2 * BT_HANDOFF_PENDING_MAX;
+    const bool young = victim && bt_clock_ms() - victim->begun_ms < BT_WORKER_PENDING_MS;
+    const bool room = victim && !(same && young) && n_sessions < 2 * BT_WORKER_PENDING_MAX;
     if (room) {
         victim->evicted = true;
         bt_link_close(victim->link, "others wait to be heard");
@@ -145,7 +145,7 @@ static void *listen_main(void *context)
         if (status == BT_OK) {
             bt_link_stats_get(link, &stats);
         }
-        if (status == BT_OK && n_pending >= BT_HANDOFF_PENDING_MAX && !make_room(w, stats.peer)) {
+        if (status == BT_OK && n_pending >= BT_WORKER_PENDING_MAX && !make_room(w, stats.peer)) {
             bt_link_destroy(link);      /* silence is cheap: no thread, no memory, no log line */
         } else if (status == BT_OK) {
             start_session(w, link);
@@ -171,10 +171,10 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
                        "a K and V row of this model takes %zu bytes: no frame can carry it", row);
     }
     w->n_prefill = o->n_prefill > 0 && o->n_prefill < e->n_parallel ? o->n_prefill : e->n_parallel;
-    w->n_clients_max = o->n_peers > 0 ? o->n_peers : BT_HANDOFF_CLIENTS_DEFAULT;
+    w->n_clients_max = o->n_peers > 0 ? o->n_peers : BT_WORKER_CLIENTS_DEFAULT;
     w->n_clients_max = w->n_clients_max < BT_WORKER_PEERS_MAX ? w->n_clients_max
                                                               : BT_WORKER_PEERS_MAX;
-    w->stall_ms = o->stall_ms > 0 ? o->stall_ms : BT_HANDOFF_STALL_MS;
+    w->stall_ms = o->stall_ms > 0 ? o->stall_ms : BT_WORKER_STALL_MS;
     const uint64_t streams = (uint64_t)w->n_prefill + e->queue_max;
     w->n_streams = streams < BT_STREAMS_PER_PEER_MAX ? (uint32_t)streams : BT_STREAMS_PER_PEER_MAX;
     w->n_ctx = e->n_ctx;
@@ -193,7 +193,7 @@ static bt_status open_engine_side(bt_worker *w, const bt_worker_options *o, bt_e
     return BT_OK;
 }
 
-bt_status bt_handoff_worker_open(const bt_worker_options *o, bt_engine *engine,
+bt_status bt_worker_open(const bt_worker_options *o, bt_engine *engine,
                                  bt_worker **ret_worker, bt_error *err)
 {
     bt_worker *w = bt_alloc_zero(BT_MEM_handoff, 1, sizeof *w);
@@ -218,26 +218,26 @@ bt_status bt_handoff_worker_open(const bt_worker_options *o, bt_engine *engine,
         w->thread_runs = s == BT_OK;
     }
     if (s != BT_OK) {
-        bt_handoff_worker_close(w);
+        bt_worker_close(w);
         return s;
     }
     *ret_worker = w;
     return BT_OK;
 }
 
-const char *bt_handoff_worker_address(const bt_worker *w)
+const char *bt_worker_address(const bt_worker *w)
 {
     return bt_link_listener_address(w->listener);
 }
 
-bt_status bt_handoff_worker_drain(bt_worker *w, uint32_t timeout_ms)
+bt_status bt_worker_drain(bt_worker *w, uint32_t timeout_ms)
 {
     const uint64_t until = bt_clock_after_ms(timeout_ms);
     if (!atomic_exchange(&w->draining, true)) {
         (void)pthread_mutex_lock(&w->lock);
         for (bt_worker_session *s = w->sessions; s; s = s->next) {
             if (atomic_load(&s->greeted)) {
-                bt_handoff_session_drain(s);
+                bt_worker_session_drain(s);
             }
         }
         (void)pthread_mutex_unlock(&w->lock);
@@ -250,7 +250,7 @@ bt_status bt_handoff_worker_drain(bt_worker *w, uint32_t timeout_ms)
     return drained ? BT_OK : BT_E_TIMEOUT;
 }
 
-void bt_handoff_worker_close(bt_worker *w)
+void bt_worker_close(bt_worker *w)
 {
     if (!w) {
         return;
@@ -278,7 +278,7 @@ void bt_handoff_worker_close(bt_worker *w)
     bt_free(w);
 }
 
-void bt_handoff_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
+void bt_worker_status_get(const bt_worker *w, bt_worker_status *ret_status)
 {
     *ret_status = (bt_worker_status){
         .n_peers = atomic_load(&w->n_connected),

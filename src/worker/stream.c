@@ -1,4 +1,4 @@
-/* handoff/worker_stream.c - one prompt of a client (docs/handoff.md, "A prompt, on the worker"):
+/* worker/stream.c - one prompt of a client (docs/handoff.md, "A prompt, on the worker"):
  * what the engine computes and what leaves. What happens when is the machine's; this file gives it
  * the engine's word, and writes the frames that it names. */
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "engine/snapshots.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 #include "route/chunk_plan.h"
 
 _Static_assert((int)BT_ROUTE_SPLITS_MAX <= (int)BT_CUTS_MAX, "the engine takes all split points");
@@ -56,7 +56,7 @@ static bt_status open_form(bt_worker_stream *u, bt_error *err)
     return bt_transfer_worker_init(&u->machine, &ask, bt_clock_ns(), err);
 }
 
-bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
+bt_status bt_worker_stream_create(bt_worker_session *s, uint32_t stream,
                                    const bt_wire_prefill *asked, bt_worker_stream **ret_stream,
                                    bt_error *err)
 {
@@ -67,7 +67,7 @@ bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
     u->session = s;
     u->stream = stream;
     u->asked = *asked;
-    u->snapshot = BT_HANDOFF_NONE;
+    u->snapshot = BT_WORKER_NONE;
     u->lane = 2 * atomic_fetch_add(&s->worker->n_lanes, 1) + 2;
     bt_status status = open_form(u, err);
     u->tokens = bt_alloc_zero(BT_MEM_handoff, asked->n_tokens, sizeof *u->tokens);
@@ -78,7 +78,7 @@ bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
         status = bt_wire_tally_open(stream, asked, &u->tally, err);
     }
     if (status != BT_OK) {
-        bt_handoff_stream_destroy(u);
+        bt_worker_stream_destroy(u);
         return status;
     }
     *ret_stream = u;
@@ -87,13 +87,13 @@ bt_status bt_handoff_stream_create(bt_worker_session *s, uint32_t stream,
 
 static void unpin(bt_worker_stream *u)
 {
-    if (u->snapshot != BT_HANDOFF_NONE) {
+    if (u->snapshot != BT_WORKER_NONE) {
         bt_engine_snapshot_unpin(u->session->worker->engine, u->snapshot);
-        u->snapshot = BT_HANDOFF_NONE;
+        u->snapshot = BT_WORKER_NONE;
     }
 }
 
-void bt_handoff_stream_destroy(bt_worker_stream *u)
+void bt_worker_stream_destroy(bt_worker_stream *u)
 {
     if (u) {
         unpin(u);
@@ -106,7 +106,7 @@ void bt_handoff_stream_destroy(bt_worker_stream *u)
 }
 
 /* There may be a frame for the writer: from here on the session waits for it to ask. */
-void bt_handoff_session_pull(bt_worker_session *s)
+void bt_worker_session_pull(bt_worker_session *s)
 {
     (void)pthread_mutex_lock(&s->lock);
     if (s->idle) {
@@ -170,9 +170,9 @@ static void layer_done(void *context, uint32_t layer, uint32_t position, uint32_
     const bool begins = begins_locked(u, position);
     bt_transfer_worker_layer_ready(&u->machine, layer, position, n, bt_clock_ns());
     (void)pthread_mutex_unlock(&s->lock);
-    bt_handoff_session_pull(s);
+    bt_worker_session_pull(s);
     if (begins) {
-        bt_handoff_worker_count_unstarted(s, -1);
+        bt_worker_count_unstarted(s, -1);
     }
 }
 
@@ -188,10 +188,10 @@ static void chunk_done(void *context, uint32_t position_end)
         u->complete_ms = bt_clock_ms();
     }
     (void)pthread_mutex_unlock(&s->lock);
-    bt_handoff_session_pull(s);
-    bt_handoff_worker_tell_load(s->worker);
+    bt_worker_session_pull(s);
+    bt_worker_tell_load(s->worker);
     if (begins) {
-        bt_handoff_worker_count_unstarted(s, -1);
+        bt_worker_count_unstarted(s, -1);
     }
 }
 
@@ -219,7 +219,7 @@ static uint64_t cache_key(const bt_worker_stream *u)
     return w->share_cache ? 0 : bt_hash64(whose, sizeof whose, w->epoch) | 1;
 }
 
-bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
+bt_status bt_worker_stream_submit(bt_worker_stream *u, bt_error *err)
 {
     const bt_transfer_worker_ask *ask = &u->machine.ask;
     uint32_t splits[BT_ROUTE_SPLITS_MAX], rising[BT_WIRE_BORDERS_MAX];
@@ -234,7 +234,7 @@ bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
     o.on_event.fn = on_event;
     o.on_event.context = u->session;
     o.n_prefill_chunk = u->asked.chunk_tokens;
-    o.n_cuts = bt_handoff_worker_plan_splits(w, &u->asked, &u->form, splits);
+    o.n_cuts = bt_worker_plan_splits(w, &u->asked, &u->form, splits);
     o.cuts = splits;
     for (uint32_t i = 0; i < ask->n_checkpoints; i++) {
         rising[ask->n_checkpoints - 1 - i] = ask->checkpoints[i];
@@ -245,7 +245,7 @@ bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
     o.no_cache = (u->asked.tenant & BT_WIRE_TENANT_ALONE) != 0;
 
     atomic_fetch_add(&w->queued_tokens, u->asked.position_end);
-    bt_handoff_worker_count_in_flight(w, 1);
+    bt_worker_count_in_flight(w, 1);
     bt_timeline_name_lane(w->timeline, u->lane, "%s stream %u: steps", u->session->name,
                           u->stream);
     bt_timeline_name_lane(w->timeline, u->lane + 1, "%s stream %u: rows given to the link",
@@ -254,7 +254,7 @@ bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
     const bt_status status = bt_engine_submit(w->engine, &o, &request, err);
     if (status != BT_OK) {
         atomic_fetch_sub(&w->queued_tokens, u->asked.position_end);
-        bt_handoff_worker_count_in_flight(w, -1);
+        bt_worker_count_in_flight(w, -1);
         return status;
     }
     if (ask->n_checkpoints == 0) {
@@ -264,18 +264,18 @@ bt_status bt_handoff_stream_submit(bt_worker_stream *u, bt_error *err)
     (void)pthread_mutex_lock(&u->session->lock);
     u->request = request;
     (void)pthread_mutex_unlock(&u->session->lock);
-    bt_handoff_session_pull(u->session);
+    bt_worker_session_pull(u->session);
     return BT_OK;
 }
 
-void bt_handoff_stream_release(bt_worker_stream *u, bt_request *request)
+void bt_worker_stream_release(bt_worker_stream *u, bt_request *request)
 {
     bt_worker *w = u->session->worker;
     bt_engine_request_release(request);
     (void)pthread_mutex_lock(&u->session->lock);
     count_done_locked(u, u->asked.position_end);
     (void)pthread_mutex_unlock(&u->session->lock);
-    bt_handoff_worker_count_in_flight(w, -1);
+    bt_worker_count_in_flight(w, -1);
 }
 
 /* ---- to the link: its writer thread ---- */
@@ -419,7 +419,7 @@ static void find_checkpoint(bt_worker_stream *u)
     unpin(u);
     const bool kept = bt_engine_snapshot_pin(u->session->worker->engine, cache_key(u), u->tokens,
                                              u->piece.position, &u->snapshot);
-    u->snapshot = kept ? u->snapshot : BT_HANDOFF_NONE;
+    u->snapshot = kept ? u->snapshot : BT_WORKER_NONE;
     (void)pthread_mutex_lock(&u->session->lock);
     bt_transfer_worker_found(&u->machine, kept);
     u->filling = false;
@@ -428,7 +428,7 @@ static void find_checkpoint(bt_worker_stream *u)
     bt_link_wake(u->session->link);        /* it may have been given up meanwhile */
 }
 
-bool bt_handoff_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret)
+bool bt_worker_stream_next(void *session, uint8_t *body, size_t capacity, bt_link_out *ret)
 {
     bt_worker_session *s = session;
     for (;;) {
@@ -470,7 +470,7 @@ static void count_sent(bt_worker_stream *u, const bt_transfer_piece *x, uint64_t
     }
 }
 
-void bt_handoff_stream_sealed(void *session, uint32_t stream, uint64_t hash)
+void bt_worker_stream_sealed(void *session, uint32_t stream, uint64_t hash)
 {
     bt_worker_session *s = session;
     bt_worker_stream *u = s->filling;      /* the writer's own until it is cleared here */

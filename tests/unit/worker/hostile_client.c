@@ -1,9 +1,9 @@
-/* tests/unit/handoff/hostile_client.c - a worker whose client lies, errs or stays silent.
+/* tests/unit/worker/hostile_client.c - a worker whose client lies, errs or stays silent.
  *
  * The client is the test itself, speaking frames by hand. What has to hold: whoever lies loses its
  * connection or its prompt, nobody else loses anything, and all is freed.
  */
-#include "unit/handoff/hostile_client.h"
+#include "unit/worker/hostile_client.h"
 
 static int client_open(void **state)
 {
@@ -189,7 +189,7 @@ static void lies_that_end_the_connection_there(void **state)
         x->link = call(x, true);
     }
     bt_worker_status st;
-    bt_handoff_worker_status_get(x->worker, &st);
+    bt_worker_status_get(x->worker, &st);
     assert_int_equal(st.n_in_flight, 0);
     assert_int_equal(st.tokens_in_flight, 0);
     assert_int_equal(st.n_cancelled, 10);

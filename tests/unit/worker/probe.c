@@ -1,4 +1,4 @@
-/* tests/unit/handoff/probe.c - probe clients of a worker: what they see, what they may ask for,
+/* tests/unit/worker/probe.c - probe clients of a worker: what they see, what they may ask for,
  * and that they cost the worker and its servers nothing beyond it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "doctor/probe.h"
 #include "handoff/identity.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "unit/handoff/fake_engine.h"
 
 typedef struct {
@@ -25,7 +25,7 @@ static int bench_open(void **state)
     bt_error err = { 0 };
     x->engine = fake_engine_new(true, 16, 1);
     const bt_worker_options o = { .listen = "127.0.0.1:0", .numerics = "ref", .n_peers = 3 };
-    assert_int_equal(bt_handoff_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
+    assert_int_equal(bt_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
     *state = x;
     return 0;
 }
@@ -33,7 +33,7 @@ static int bench_open(void **state)
 static int bench_close(void **state)
 {
     bench *x = *state;
-    bt_handoff_worker_close(x->worker);
+    bt_worker_close(x->worker);
     fake_engine_free(x->engine);
     free(x);
     return 0;
@@ -43,7 +43,7 @@ static bt_probe *visit(const bench *x)
 {
     bt_probe *v = NULL;
     bt_error err = { 0 };
-    if (bt_doctor_probe_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &v,
+    if (bt_doctor_probe_open(bt_worker_address(x->worker), &(bt_link_options){0}, &v,
                              &err) != BT_OK) {
         fail_msg("%s", err.text);
     }
@@ -69,7 +69,7 @@ static void facts_are_the_workers(void **state)
     assert_true(f->send_buffer > 0 && f->system[0] != '\0');
     bt_doctor_probe_close(v);
     bt_worker_status s;
-    bt_handoff_worker_status_get(x->worker, &s);
+    bt_worker_status_get(x->worker, &s);
     assert_int_equal(s.n_connects + s.n_rejects, 0);        /* a visit is no server */
 }
 
@@ -134,12 +134,12 @@ static void a_third_visitor_is_told_to_come_later(void **state)
     const bench *x = *state;
     bt_probe *v = visit(x), *w = visit(x), *u = NULL;
     bt_error err = { 0 };
-    assert_int_equal(bt_doctor_probe_open(bt_handoff_worker_address(x->worker),
+    assert_int_equal(bt_doctor_probe_open(bt_worker_address(x->worker),
                                           &(bt_link_options){0}, &u, &err),
                      BT_E_FULL);
     bt_doctor_probe_close(v);
     for (int i = 0; i < 100 && u == NULL; i++) {            /* until the worker has noticed */
-        (void)(bt_doctor_probe_open(bt_handoff_worker_address(x->worker), &(bt_link_options){0}, &u,
+        (void)(bt_doctor_probe_open(bt_worker_address(x->worker), &(bt_link_options){0}, &u,
                                     &err) == BT_OK);
         bt_clock_sleep_ms(10);
     }
@@ -153,7 +153,7 @@ static void a_third_visitor_is_told_to_come_later(void **state)
 static bt_link *call(const bench *x)
 {
     bt_link *link = NULL;
-    assert_int_equal(bt_link_connect(bt_handoff_worker_address(x->worker), &(bt_link_options){0},
+    assert_int_equal(bt_link_connect(bt_worker_address(x->worker), &(bt_link_options){0},
                                      &link, NULL),
                      BT_OK);
     return link;
@@ -248,7 +248,7 @@ static void a_visitor_that_does_not_read_costs_nothing(void **state)
     double ms;
     assert_int_equal(bt_doctor_probe_measure(v, 1 << 20, &ms, NULL), BT_OK);
     bt_doctor_probe_close(v);
-    bt_handoff_worker_close(x->worker);         /* does not wait for it either */
+    bt_worker_close(x->worker);         /* does not wait for it either */
     x->worker = NULL;
     bt_link_destroy(link);
 }

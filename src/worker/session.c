@@ -1,4 +1,4 @@
-/* handoff/worker_session.c - one client of the worker: the reader's thread (docs/handoff.md, "A
+/* worker/session.c - one client of the worker: the reader's thread (docs/handoff.md, "A
  * client, as the worker sees it").
  *
  *   pending --HELLO fits--> session --PREFILL, TOKENS--> prompts --last word--> fewer
@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/say.h"
 #include "handoff/identity.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 
 #define ON(name) BT_TRANSFER_WORKER_ON_##name
 
@@ -20,7 +20,7 @@ static bool refuse(bt_worker_session *s, bt_status status, const char *sentence)
 {
     const bt_wire_reject m = { .status = (uint32_t)status, .field = bt_wire_text_of(""),
                                .sentence = bt_wire_text_of(sentence) };
-    bt_handoff_session_reject(s, &m);
+    bt_worker_session_reject(s, &m);
     return false;
 }
 
@@ -41,7 +41,7 @@ static bool welcome(bt_worker_session *s, const bt_wire_hello *hello)
     uint8_t body[512];
     size_t size;
     bt_error err;
-    bt_handoff_worker_tell_load(s->worker);
+    bt_worker_tell_load(s->worker);
     return bt_wire_welcome_encode(&m, body, sizeof body, &size, &err) == BT_OK &&
            bt_link_send(s->link, BT_WIRE_WELCOME, 0, body, size, &err) == BT_OK;
 }
@@ -57,7 +57,7 @@ static void note_gone(bt_worker_session *s, const bt_error *err)
     }
     bt_link_stats_get(s->link, &link);
     if (link.bytes_received > 0 || err->status == BT_E_TIMEOUT) {
-        bt_handoff_worker_warn(s, "gone before HELLO", err->text);
+        bt_worker_warn(s, "gone before HELLO", err->text);
     } else {
         bt_log(BT_LOG_DEBUG, "client_gone", "client=%s before=hello reason=%s", s->name,
                err->text);
@@ -90,7 +90,7 @@ static bool greet(bt_worker_session *s)
         status = bt_link_receive(s->link, UINT64_MAX, &frame, &err);
     } while (status == BT_E_AGAIN);
     if (status == BT_OK && frame.type == BT_WIRE_VISIT) {
-        bt_handoff_probe_serve(s, &frame);
+        bt_worker_probe_serve(s, &frame);
         return false;
     }
     if (status == BT_OK && frame.type != BT_WIRE_HELLO) {
@@ -105,7 +105,7 @@ static bool greet(bt_worker_session *s)
     }
     if (!bt_handoff_identity_fits(&hello, &w->own, &misfit)) {
         const bt_wire_reject m = bt_wire_misfit_reject(&misfit);
-        bt_handoff_session_reject(s, &m);
+        bt_worker_session_reject(s, &m);
         return false;
     }
     if (!take_place(s)) {
@@ -128,8 +128,8 @@ static bool greet(bt_worker_session *s)
 
 static uint64_t patience_ns(const bt_worker_session *s, bool others_wait)
 {
-    const uint32_t ms = others_wait || s->worker->stall_ms > BT_HANDOFF_STALL_MAX_MS
-                            ? s->worker->stall_ms : BT_HANDOFF_STALL_MAX_MS;
+    const uint32_t ms = others_wait || s->worker->stall_ms > BT_WORKER_STALL_MAX_MS
+                            ? s->worker->stall_ms : BT_WORKER_STALL_MAX_MS;
     return (uint64_t)ms * BT_NS_PER_MS;
 }
 
@@ -152,7 +152,7 @@ static uint64_t stuck_at_locked(const bt_worker_session *s, bool others_wait)
  * prompts the longest wait is the patience there is for them. */
 static uint64_t next_deadline(bt_worker_session *s)
 {
-    const bool others_wait = bt_handoff_worker_others_wait(s);
+    const bool others_wait = bt_worker_others_wait(s);
     (void)pthread_mutex_lock(&s->lock);
     uint64_t first = UINT64_MAX;
     if (s->streams) {
@@ -170,7 +170,7 @@ static uint64_t next_deadline(bt_worker_session *s)
 
 static bt_status end_stalled(bt_worker_session *s, bt_error *err)
 {
-    const bool others_wait = bt_handoff_worker_others_wait(s);
+    const bool others_wait = bt_worker_others_wait(s);
     const uint64_t now = bt_clock_ns();
     (void)pthread_mutex_lock(&s->lock);
     const bool stuck = s->streams && stuck_at_locked(s, others_wait) <= now;
@@ -191,7 +191,7 @@ static bt_status end_stalled(bt_worker_session *s, bt_error *err)
 
 /* ---- the thread ---- */
 
-void bt_handoff_session_drain(bt_worker_session *s)
+void bt_worker_session_drain(bt_worker_session *s)
 {
     const bt_wire_drain m = { .sentence = bt_wire_text_of("the worker is shutting down") };
     uint8_t body[128];
@@ -205,21 +205,21 @@ void bt_handoff_session_drain(bt_worker_session *s)
 
 static bt_status serve(bt_worker_session *s, bt_error *err)
 {
-    const bt_link_source source = { .context = s, .next = bt_handoff_stream_next,
-                                    .sealed = bt_handoff_stream_sealed };
+    const bt_link_source source = { .context = s, .next = bt_worker_stream_next,
+                                    .sealed = bt_worker_stream_sealed };
     BT_TRY(bt_link_set_source(s->link, &source, err));
     for (;;) {
         bt_frame frame;
         const bt_status status = bt_link_receive(s->link, next_deadline(s), &frame, err);
         if (status == BT_OK) {
-            BT_TRY(bt_handoff_session_take_frame(s, &frame, err));
+            BT_TRY(bt_worker_session_take_frame(s, &frame, err));
         } else if (status == BT_E_AGAIN) {
             BT_TRY(end_stalled(s, err));
         } else {
             return status;
         }
-        bt_handoff_session_take_events(s);
-        bt_handoff_session_settle(s);
+        bt_worker_session_take_events(s);
+        bt_worker_session_settle(s);
     }
 }
 
@@ -234,22 +234,22 @@ static void leave(bt_worker_session *s, const bt_error *why)
         u->todo |= bt_transfer_worker_put(&u->machine, ON(LOST), bt_clock_ns());
         (void)pthread_mutex_unlock(&s->lock);
     }
-    bt_handoff_session_settle(s);
+    bt_worker_session_settle(s);
     while (s->streams) {
         (void)pthread_mutex_lock(&s->lock);
         while (!s->has_event) {
             (void)bt_cond_wait_until(&s->event, &s->lock, BT_NEVER_NS);
         }
         (void)pthread_mutex_unlock(&s->lock);
-        bt_handoff_session_take_events(s);
-        bt_handoff_session_settle(s);
+        bt_worker_session_take_events(s);
+        bt_worker_session_settle(s);
     }
     if (!atomic_load(&s->worker->stopping)) {
         bt_log(BT_LOG_INFO, "client_gone", "client=%s reason=%s", s->name, why->text);
     }
 }
 
-void *bt_handoff_session_main(void *context)
+void *bt_worker_session_main(void *context)
 {
     bt_worker_session *s = context;
     bt_worker *w = s->worker;

@@ -1,6 +1,6 @@
-/* handoff/worker_frames.c - what a client sends, from PREFILL on. The reader's thread. */
+/* worker/frames.c - what a client sends, from PREFILL on. The reader's thread. */
 #include "base/clock.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 
 #define ON(name) BT_TRANSFER_WORKER_ON_##name
 
@@ -61,14 +61,14 @@ static bt_status take_prefill(bt_worker_session *s, const bt_frame *frame, bt_er
     s->stream_last = frame->stream;
     bt_status status = check_prefill(s, &m, &why);
     if (status == BT_OK) {
-        status = bt_handoff_stream_create(s, frame->stream, &m, &u, &why);
+        status = bt_worker_stream_create(s, frame->stream, &m, &u, &why);
     }
     if (status != BT_OK) {
-        bt_handoff_session_say_error(s, frame->stream, &why);
+        bt_worker_session_say_error(s, frame->stream, &why);
         return BT_OK;
     }
-    bt_handoff_worker_count_open(s, 1);
-    bt_handoff_worker_count_unstarted(s, 1);
+    bt_worker_count_open(s, 1);
+    bt_worker_count_unstarted(s, 1);
     (void)pthread_mutex_lock(&s->lock);
     bt_worker_stream **at = &s->streams;
     while (*at) {
@@ -103,18 +103,18 @@ static bt_status take_tokens(bt_worker_session *s, const bt_frame *frame, bt_err
     bt_wire_tokens m;
     BT_TRY(bt_wire_tokens_decode(frame->body, frame->size, &m, err));
     bt_worker_stream *u = find(s, frame->stream);
-    if (!u || bt_handoff_stream_state(u) != BT_TRANSFER_WORKER_TOKENS) {
+    if (!u || bt_worker_stream_state(u) != BT_TRANSFER_WORKER_TOKENS) {
         return BT_OK;
     }
     if (check_tokens(u, &m, &u->failure) != BT_OK) {
-        bt_handoff_stream_put(u, ON(UNFIT));
+        bt_worker_stream_put(u, ON(UNFIT));
         return BT_OK;
     }
     bt_wire_tokens_copy(m.ids, u->tokens + u->n_got);
     u->n_got += m.ids.n;
     if (u->n_got == u->asked.n_tokens) {
-        bt_handoff_stream_put(u, ON(FULL));
-        bt_handoff_worker_count_unstarted(s, 0);   /* others may hold up what it needs */
+        bt_worker_stream_put(u, ON(FULL));
+        bt_worker_count_unstarted(s, 0);   /* others may hold up what it needs */
     }
     return BT_OK;
 }
@@ -123,7 +123,7 @@ static bt_status take_cancel(bt_worker_session *s, const bt_frame *frame)
 {
     bt_worker_stream *u = find(s, frame->stream);
     if (u) {
-        bt_handoff_stream_put(u, ON(CANCEL));
+        bt_worker_stream_put(u, ON(CANCEL));
     }
     return BT_OK;
 }
@@ -138,7 +138,7 @@ static bt_status take_credit(bt_worker_session *s, const bt_frame *frame, bt_err
         (void)pthread_mutex_lock(&s->lock);
         good = bt_transfer_worker_credit(&u->machine, m.bytes, bt_clock_ns());
         (void)pthread_mutex_unlock(&s->lock);
-        bt_handoff_session_pull(s);
+        bt_worker_session_pull(s);
     }
     return good ? BT_OK : bt_fail(err, BT_E_PROTOCOL, "CREDIT of %llu bytes on stream %u",
                                   (unsigned long long)m.bytes, frame->stream);
@@ -156,7 +156,7 @@ static bt_status take_error(bt_worker_session *s, const bt_frame *frame, bt_erro
                    bt_wire_text_copy(m.sentence, sentence, sizeof sentence));
 }
 
-bt_status bt_handoff_session_take_frame(bt_worker_session *s, const bt_frame *frame,
+bt_status bt_worker_session_take_frame(bt_worker_session *s, const bt_frame *frame,
                                         bt_error *err)
 {
     const bool of_stream = frame->type == BT_WIRE_TOKENS || frame->type == BT_WIRE_CANCEL ||

@@ -1,10 +1,10 @@
-/* tests/unit/handoff/hostile_client.h - a server by hand, for tests of workers. */
+/* tests/unit/worker/hostile_client.h - a server by hand, for tests of workers. */
 #ifndef HOSTILE_CLIENT_H
 #define HOSTILE_CLIENT_H
 
 #include "base/bytes.h"
 #include "handoff/identity.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "kv/codec.h"
 #include "unit/handoff/fake_engine.h"
 #include "unit/handoff/frames.h"
@@ -24,7 +24,7 @@ static inline bt_link *call_with(caller *x, bool greet, uint32_t buffer_bytes)
     const bt_link_options lo = { .buffer_bytes = buffer_bytes };
     bt_link *link = NULL;
     bt_frame f;
-    assert_int_equal(bt_link_connect(bt_handoff_worker_address(x->worker), &lo, &link, &err),
+    assert_int_equal(bt_link_connect(bt_worker_address(x->worker), &lo, &link, &err),
                      BT_OK);
     if (greet) {
         const bt_wire_hello m = bt_handoff_hello(x->engine, 1, "ref");
@@ -47,7 +47,7 @@ static inline caller *caller_new(bt_worker_options o)
     x->engine = fake_engine_new(true, 16, 1);
     o.listen = "127.0.0.1:0";
     o.numerics = "ref";
-    assert_int_equal(bt_handoff_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
+    assert_int_equal(bt_worker_open(&o, x->engine, &x->worker, &err), BT_OK);
     x->link = call(x, true);
     return x;
 }
@@ -56,7 +56,7 @@ static inline int caller_close(void **state)
 {
     caller *x = *state;
     bt_link_destroy(x->link);
-    bt_handoff_worker_close(x->worker);
+    bt_worker_close(x->worker);
     assert_int_equal(atomic_load(&x->engine->n_requests), 0);
     fake_engine_free(x->engine);
     free(x);

@@ -1,4 +1,4 @@
-/* tests/unit/handoff/pair.h - servers and workers in one process, with fake engines. */
+/* tests/unit/worker/pair.h - servers and workers in one process, with fake engines. */
 #ifndef PAIR_H
 #define PAIR_H
 
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "handoff/client.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "unit/handoff/fake_prompt.h"
 #include "unit/handoff/wait.h"
 
@@ -34,7 +34,7 @@ static inline worker_side open_worker(const char *listen, uint32_t chunk, uint8_
     bt_error err = { 0 };
     /* The port of a worker that has just gone may need a moment. */
     for (int i = 0; i < 50; i++) {
-        if (bt_handoff_worker_open(&o, w.engine, &w.worker, &err) == BT_OK) {
+        if (bt_worker_open(&o, w.engine, &w.worker, &err) == BT_OK) {
             return w;
         }
         bt_clock_sleep_ms(20);
@@ -45,7 +45,7 @@ static inline worker_side open_worker(const char *listen, uint32_t chunk, uint8_
 
 static inline void close_worker(worker_side *w)
 {
-    bt_handoff_worker_close(w->worker);
+    bt_worker_close(w->worker);
     assert_int_equal(atomic_load(&w->engine->n_requests), 0);
     fake_engine_free(w->engine);
     *w = (worker_side){ 0 };

@@ -1,30 +1,30 @@
-/* handoff/worker_settle.c - what the machines of a session's prompts want done, and the engine's
+/* worker/settle.c - what the machines of a session's prompts want done, and the engine's
  * events that they wait for. The reader's thread. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "handoff/worker_private.h"
+#include "worker/private.h"
 
 #define ON(name) BT_TRANSFER_WORKER_ON_##name
 #define DO(name) BT_TRANSFER_WORKER_DO_##name
 
 /* ---- answers ---- */
 
-void bt_handoff_session_reject(bt_worker_session *s, const bt_wire_reject *m)
+void bt_worker_session_reject(bt_worker_session *s, const bt_wire_reject *m)
 {
     uint8_t body[1024];
     size_t size;
     bt_error err;
     char sentence[200];
     atomic_fetch_add(&s->worker->n_rejects, 1);
-    bt_handoff_worker_warn(s, "rejected",
+    bt_worker_warn(s, "rejected",
                            bt_wire_text_copy(m->sentence, sentence, sizeof sentence));
     if (bt_wire_reject_encode(m, body, sizeof body, &size, &err) == BT_OK &&
         bt_link_send(s->link, BT_WIRE_REJECT, 0, body, size, &err) == BT_OK) {
-        bt_link_finish(s->link, BT_HANDOFF_FINISH_MS, "rejected");
+        bt_link_finish(s->link, BT_WORKER_FINISH_MS, "rejected");
     }
 }
 
-void bt_handoff_session_say_error(bt_worker_session *s, uint32_t stream, const bt_error *why)
+void bt_worker_session_say_error(bt_worker_session *s, uint32_t stream, const bt_error *why)
 {
     const bt_wire_error m = {
         .status = (uint32_t)why->status,
@@ -56,7 +56,7 @@ static void say_cancelled(bt_worker_session *s, uint32_t stream, uint32_t positi
 
 /* ---- carrying out ---- */
 
-void bt_handoff_stream_put(bt_worker_stream *u, bt_transfer_worker_input i)
+void bt_worker_stream_put(bt_worker_stream *u, bt_transfer_worker_input i)
 {
     (void)pthread_mutex_lock(&u->session->lock);
     u->todo |= bt_transfer_worker_put(&u->machine, i, bt_clock_ns());
@@ -104,23 +104,23 @@ static bool carry_out(bt_worker_stream *u)
     bt_request *request;
     const uint32_t todo = take_todo(u, &request);
     if (todo & DO(SUBMIT)) {
-        if (bt_handoff_stream_submit(u, &u->failure) != BT_OK) {
-            bt_handoff_stream_put(u, ON(REFUSED));
+        if (bt_worker_stream_submit(u, &u->failure) != BT_OK) {
+            bt_worker_stream_put(u, ON(REFUSED));
         }
-        bt_handoff_worker_tell_load(s->worker);
+        bt_worker_tell_load(s->worker);
     }
     if (todo & DO(STOP_COMPUTING)) {
         bt_engine_request_cancel(request);
     }
     if (todo & DO(RELEASE)) {
-        bt_handoff_stream_release(u, request);
-        bt_handoff_worker_tell_load(s->worker);
+        bt_worker_stream_release(u, request);
+        bt_worker_tell_load(s->worker);
     }
     if (todo & DO(SAY_CANCELLED)) {
         say_cancelled(s, u->stream, u->machine.complete);
     }
     if (todo & DO(SAY_ERROR)) {
-        bt_handoff_session_say_error(s, u->stream, &u->failure);
+        bt_worker_session_say_error(s, u->stream, &u->failure);
     }
     if (todo & (DO(SAY_CANCELLED) | DO(SAY_ERROR))) {
         note_end(u, todo);
@@ -140,13 +140,13 @@ static void end_stream(bt_worker_stream *u)
         atomic_fetch_add(&w->n_cancelled, 1);
     }
     if (!u->machine.started) {
-        bt_handoff_worker_count_unstarted(s, -1);
+        bt_worker_count_unstarted(s, -1);
     }
     if (u->admitted) {
-        bt_handoff_worker_give_back(s, u->asked.position_end);
+        bt_worker_give_back(s, u->asked.position_end);
     }
-    bt_handoff_worker_count_open(s, -1);
-    bt_handoff_stream_destroy(u);
+    bt_worker_count_open(s, -1);
+    bt_worker_stream_destroy(u);
 }
 
 /* Lock held on entry and exit. Takes one prompt off the list that is done and of which nothing is
@@ -163,7 +163,7 @@ static bt_worker_stream *take_done_locked(bt_worker_session *s)
     return NULL;
 }
 
-bt_transfer_worker_state bt_handoff_stream_state(bt_worker_stream *u)
+bt_transfer_worker_state bt_worker_stream_state(bt_worker_stream *u)
 {
     (void)pthread_mutex_lock(&u->session->lock);
     const bt_transfer_worker_state state = u->machine.state;
@@ -174,16 +174,16 @@ bt_transfer_worker_state bt_handoff_stream_state(bt_worker_stream *u)
 static void admit_waiting(bt_worker_session *s)
 {
     for (bt_worker_stream *u = s->streams; u; u = u->next) {
-        if (bt_handoff_stream_state(u) == BT_TRANSFER_WORKER_WAITING &&
-            bt_handoff_worker_admit(s, u->asked.position_end)) {
+        if (bt_worker_stream_state(u) == BT_TRANSFER_WORKER_WAITING &&
+            bt_worker_admit(s, u->asked.position_end)) {
             u->admitted = true;
-            bt_handoff_stream_put(u, ON(ADMITTED));
+            bt_worker_stream_put(u, ON(ADMITTED));
         }
     }
 }
 
 /* All that the machines want done. The reader alone changes the list, so walking it is safe. */
-void bt_handoff_session_settle(bt_worker_session *s)
+void bt_worker_session_settle(bt_worker_session *s)
 {
     admit_waiting(s);
     for (bt_worker_stream *u = s->streams; u; u = u->next) {
@@ -206,11 +206,11 @@ void bt_handoff_session_settle(bt_worker_session *s)
 static void take_end(bt_worker_stream *u, const bt_event *event)
 {
     if (event->finish != BT_FINISH_ERROR && event->finish != BT_FINISH_CANCELLED) {
-        bt_handoff_stream_put(u, ON(ENDED));
-        bt_handoff_session_pull(u->session);
+        bt_worker_stream_put(u, ON(ENDED));
+        bt_worker_session_pull(u->session);
         return;
     }
-    const bool given_up = bt_handoff_stream_state(u) >= BT_TRANSFER_WORKER_CANCELLING;
+    const bool given_up = bt_worker_stream_state(u) >= BT_TRANSFER_WORKER_CANCELLING;
     if (given_up) {
         /* What became of it is decided already. */
     } else if (event->finish == BT_FINISH_CANCELLED) {
@@ -220,7 +220,7 @@ static void take_end(bt_worker_stream *u, const bt_event *event)
                       event->message && event->message[0] ? event->message
                                                           : bt_status_text(event->status));
     }
-    bt_handoff_stream_put(u, ON(FAILED));
+    bt_worker_stream_put(u, ON(FAILED));
 }
 
 /* All events, since a full ring would pause the prompt. */
@@ -243,7 +243,7 @@ static void take_events_of(bt_worker_stream *u)
     }
 }
 
-void bt_handoff_session_take_events(bt_worker_session *s)
+void bt_worker_session_take_events(bt_worker_session *s)
 {
     (void)pthread_mutex_lock(&s->lock);
     const bool any = s->has_event;

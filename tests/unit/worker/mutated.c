@@ -1,4 +1,4 @@
-/* tests/unit/handoff/mutated.c - a worker that gets nonsense, frame by frame.
+/* tests/unit/worker/mutated.c - a worker that gets nonsense, frame by frame.
  *
  * Each connection says what a server says, HELLO, PREFILL, TOKENS, CREDIT, CANCEL, with up to three
  * mutations in it; four in five have the right checksums all the same, so that they reach whoever
@@ -20,7 +20,7 @@
 
 #include "base/log.h"
 #include "handoff/identity.h"
-#include "handoff/worker.h"
+#include "worker/worker.h"
 #include "unit/handoff/fake_engine.h"
 #include "unit/handoff/mutations.h"
 
@@ -62,7 +62,7 @@ static void write_script(uint64_t epoch)
 static int connect_raw(void)
 {
     struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    a.sin_port = htons((uint16_t)atoi(strrchr(bt_handoff_worker_address(worker), ':') + 1));
+    a.sin_port = htons((uint16_t)atoi(strrchr(bt_worker_address(worker), ':') + 1));
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
     return fd;
@@ -117,7 +117,7 @@ static uint64_t be_served(uint64_t epoch)
     bt_wire_welcome m;
     bt_status s;
     assert_int_equal(
-            bt_link_connect(bt_handoff_worker_address(worker), &(bt_link_options){0}, &link, NULL),
+            bt_link_connect(bt_worker_address(worker), &(bt_link_options){0}, &link, NULL),
             BT_OK);
     write_script(epoch);
     for (int i = 0; i < (epoch ? 3 : 1); i++) {
@@ -159,7 +159,7 @@ static void nonsense_costs_its_own_connection(void **state)
     assert_true(keeps_memory || peak_kib() - before < GROWTH_KIB);
     bt_worker_status s;
     for (int i = 0; i < 500; i++) {
-        bt_handoff_worker_status_get(worker, &s);
+        bt_worker_status_get(worker, &s);
         if (s.n_in_flight == 0 && s.n_peers == 0 && atomic_load(&engine->n_requests) == 0) {
             break;
         }
@@ -178,13 +178,13 @@ int main(void)
     engine = fake_engine_new(true, 16, 1);
     atomic_store(&engine->layer_us, 0);
     const bt_worker_options o = { .listen = "127.0.0.1:0", .numerics = "ref" };
-    if (bt_handoff_worker_open(&o, engine, &worker, &err) != BT_OK) {
+    if (bt_worker_open(&o, engine, &worker, &err) != BT_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(nonsense_costs_its_own_connection) };
     const int code = cmocka_run_group_tests_name("handoff/mutated", tests, NULL, NULL);
-    bt_handoff_worker_close(worker);
+    bt_worker_close(worker);
     fake_engine_free(engine);
     return code;
 }

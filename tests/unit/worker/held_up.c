@@ -1,9 +1,9 @@
-/* tests/unit/handoff/held_up.c - clients that let prompts stand still must not hold up others.
+/* tests/unit/worker/held_up.c - clients that let prompts stand still must not hold up others.
  *
  * One client gives no credit, sends no tokens or reads nothing; another one wants its turn. The
  * fake engine has seats for few requests at once, as a real one has pages.
  */
-#include "unit/handoff/hostile_client.h"
+#include "unit/worker/hostile_client.h"
 
 /* Rows of a prompt of LONG tokens are more than small socket buffers take. */
 enum { STALL_MS = 400, SHORT = 500, LONG = 2000, SMALL_BUFFER = 16 << 10 };
