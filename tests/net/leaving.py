@@ -5,8 +5,11 @@ What they used is free on both machines within a quarter of a second (and the 10
 looks at its clients' sockets, and a step), other clients get the answers that they always get, and
 after a storm descriptors, threads, pages and memory are what they were.
 """
+import json
 import os
 import random
+import re
+import signal
 import threading
 import time
 
@@ -184,17 +187,59 @@ def no_ghosts(b, times=150):
     return f"{times} left, {sent} of them on the worker, at most {most} there at once"
 
 
+def told_now(worker):
+    """The worker's counters, as soon as they are printed."""
+    n = worker.n_told
+    worker.signal(signal.SIGUSR1)
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        lines = re.findall(r"^\{.*\}$", worker.text(), re.M)
+        if len(lines) > n:
+            worker.n_told = len(lines)
+            return json.loads(lines[-1])
+        time.sleep(0.0005)
+    raise net.Failed("the worker prints no counters")
+
+
+def cancels(b):
+    """How soon pages are free on both machines after a client of a streaming request has left."""
+    worker = b.worker("--n-prefill-chunk", 64)
+    server = b.server(workers=[worker.address])
+    server.wait_ready()
+    took = []
+    for i in range(b.n_cancels):
+        client = Leaver(server, b.prompt(), n_predict=2000)
+        net.wait_for("a prompt in flight", lambda: server.worker()["n_in_flight"] == 1)
+        time.sleep(b.random.uniform(0, 0.05))
+        begin = time.monotonic()
+        client.leave()
+        while (server.metric("baton_kv_pages_used") != server.metric("baton_kv_pages_cached")):
+            net.check(time.monotonic() - begin < 5, f"cancel {i}: the server's pages stay taken")
+        while (lambda w: w["kv_pages_used"] != w["kv_pages_cached"] or w["in_flight"])(
+                told_now(worker)):
+            net.check(time.monotonic() - begin < 5, f"cancel {i}: the worker's pages stay taken")
+        took.append(1000 * (time.monotonic() - begin))
+    took.sort()
+    net.end_all(server, worker)
+    return (f"{len(took)} cancels: free on both after {took[len(took) // 2]:.1f} ms (median), "
+            f"{took[-1]:.1f} ms (at most)")
+
+
 CASES = [every_stage, storm, no_ghosts]
 
 
 def main():
     parser = net.parser(__doc__, CASES)
     parser.add_argument("--clients", type=int, default=1000, help="of the storm")
+    parser.add_argument("--cancels", type=int, default=0,
+                        help="measure so many cancels on an idle machine, and nothing else")
     o = parser.parse_args()
     os.environ["MALLOC_ARENA_MAX"] = "1"   # else each thread keeps some, now more, now less
     b = Bench(o.baton, o.models)
     b.n_clients = o.clients
-    return net.run_cases(o, CASES, b)
+    b.n_cancels = o.cancels
+    b.random = random.Random(7)
+    return net.run_cases(o, [cancels] if o.cancels else CASES, b)
 
 
 if __name__ == "__main__":
