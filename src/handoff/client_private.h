@@ -107,6 +107,7 @@ struct bt_client_worker {
     bt_kv_scratch scratch;             /* empty where rows come as stored */
     uint64_t    epoch, retry_ns;       /* retry: the queue of control frames was full */
     uint32_t    n_streams, stream_next;
+    bool        sends, drains;         /* `status.phase`, as the session has seen it */
     bt_client_transfer *done;          /* off the list, to be freed */
 
     /* Written by its session, read by others: lock. */

@@ -142,20 +142,20 @@ static void draw_sent(const bt_client_worker *w, const bt_client_prompt *prompt)
 }
 
 /* The prompt has just been sent. Of prompts that share a worker nobody knows what each costs. */
-static void posted(bt_client_worker *w, bt_client_transfer *t)
+static void posted(bt_client_worker *w, bt_client_transfer *t, double sent_ms)
 {
     bt_link_stats link;
     bt_link_stats_get(w->link, &link);
-    t->sent_ms = bt_clock_ms();
+    t->sent_ms = sent_ms;
     t->prompt->waited_ms += t->sent_ms - t->given_ms;
+    (void)bt_transfer_client_posted(&t->machine, t->asked.credit, bt_clock_ns());
+    (void)pthread_mutex_lock(&w->owner->lock);
     t->alone = w->others_prompts == 0;
     for (bt_client_transfer *u = w->transfers; u; u = u->next) {
         if (u != t && u->machine.state == BT_TRANSFER_CLIENT_SENT) {
             u->alone = t->alone = false;
         }
     }
-    (void)bt_transfer_client_posted(&t->machine, t->asked.credit, bt_clock_ns());
-    (void)pthread_mutex_lock(&w->owner->lock);
     bt_handoff_stats_patience(w, t, &link.peer_load);
     t->shown = t->machine.state;
     (void)pthread_mutex_unlock(&w->owner->lock);
@@ -166,9 +166,10 @@ static void posted(bt_client_worker *w, bt_client_transfer *t)
 static bt_status send_one(bt_client_worker *w, bt_client_transfer *t)
 {
     bt_error err, why;
+    const double sent_ms = bt_clock_ms();      /* the worker may begin before all is queued */
     const bt_status s = queue_prompt(w, t, &err);
     if (s == BT_OK) {
-        posted(w, t);
+        posted(w, t, sent_ms);
     } else if (s == BT_E_FULL) {
         w->retry_ns = bt_clock_ns() + (uint64_t)RETRY_MS * BT_NS_PER_MS;
     } else {
@@ -230,7 +231,7 @@ static bool may_send(const bt_client_worker *w, const bt_client_transfer *next)
 void bt_handoff_send_waiting(bt_client_worker *w)
 {
     bt_client_transfer *t;
-    while (w->status.phase == BT_PREFILL_READY && (t = next_to_send(w)) && may_send(w, t)) {
+    while (w->sends && (t = next_to_send(w)) && may_send(w, t)) {
         if (send_one(w, t) == BT_E_FULL) {
             return;
         }

@@ -299,9 +299,9 @@ static bt_status take_frame(bt_client_worker *w, const bt_frame *frame, bool *re
 
 /* ---- what is due ---- */
 
-/* Takes what others have left: new prompts, and reasons to give some up. How patient we are depends
- * on what they and the worker's last word say. */
-static void take_mail(bt_client_worker *w)
+/* Takes what others have left: new prompts, reasons to give some up, and whether the worker is to
+ * get any (else *why). How patient we are depends on what they and its last word say. */
+static void take_mail(bt_client_worker *w, bt_error *why)
 {
     bt_link_stats link;
     bt_link_stats_get(w->link, &link);
@@ -317,6 +317,9 @@ static void take_mail(bt_client_worker *w)
     }
     *end = reversed;
     bt_handoff_stats_load(w, &link);
+    w->sends = w->status.phase == BT_PREFILL_READY;
+    w->drains = w->status.phase == BT_PREFILL_DRAINING;
+    (void)bt_fail(why, BT_E_CLOSED, "the worker takes no more prompts: %.280s", w->status.reason);
     for (t = w->transfers; t; t = t->next) {
         t->reason = t->cancel;
         if (t->prompt && t->machine.state == BT_TRANSFER_CLIENT_SENT) {
@@ -362,12 +365,11 @@ static void see_to(bt_client_worker *w, bt_client_transfer *t, const bt_error *d
 static void see_to_all(bt_client_worker *w)
 {
     bt_error why;
-    (void)bt_fail(&why, BT_E_CLOSED, "the worker takes no more prompts: %.280s", w->status.reason);
-    take_mail(w);
+    take_mail(w, &why);
     w->retry_ns = BT_NEVER_NS;
     for (bt_client_transfer *t = w->transfers, *next; t; t = next) {
         next = t->next;
-        see_to(w, t, w->status.phase == BT_PREFILL_DRAINING ? &why : NULL);
+        see_to(w, t, w->drains ? &why : NULL);
     }
     settle(w);
 }
@@ -438,7 +440,8 @@ static void explain_drain(const bt_client_worker *w, bt_error *why)
 /* Those that the engine has given up are no failures of the worker. */
 static void end_all(bt_client_worker *w, const bt_error *why)
 {
-    take_mail(w);
+    bt_error drains;
+    take_mail(w, &drains);
     for (bt_client_transfer *t = w->transfers, *next; t; t = next) {
         next = t->next;
         if (t->reason != BT_CLIENT_KEPT) {

@@ -275,9 +275,7 @@ void bt_handoff_stats_committed(bt_client_worker *w, const bt_client_transfer *t
     w->counts.n_bytes += t->bytes;
     w->counts.exposed_ms += r->exposed_ms;
     w->counts.transfer_ms += r->transfer_ms;
-    if (compute_ms <= elapsed) {       /* else its clock tells nothing */
-        learn_compute(w, t, m->n_cached, compute_ms);
-    }
+    learn_compute(w, t, m->n_cached, compute_ms < elapsed ? compute_ms : elapsed);
     bt_cost_link_learn(&w->carries, &(bt_cost_prompt){
         .arrivals = &t->arrivals, .sent_ms = t->sent_ms, .end_ms = end_ms,
         .queue_ms = queue_ms < elapsed ? queue_ms : elapsed, .exposed_ms = r->exposed_ms,
