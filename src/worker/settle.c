@@ -134,6 +134,7 @@ static void end_stream(bt_worker_stream *u)
     bt_worker_session *s = u->session;
     bt_worker *w = s->worker;
     if (u->committed) {
+        note_end(u, 0);
         atomic_fetch_add(&w->n_prompts, 1);
         atomic_fetch_add(&w->n_tokens, u->asked.position_end - u->asked.position_first);
     } else if (u->failure.status == BT_OK) {

@@ -108,7 +108,7 @@ def while_loading(baton, model, verb, *options):
                   "READY=1" not in lines[lines.index("STOPPING=1"):], f"{manager.told}")
         net.check("Sanitizer" not in said, said)
         if "READY=1" not in lines:
-            net.check("still being loaded" in said, said)
+            net.check("still being loaded" in said or "loading the model" in said, said)
             caught = True
             break
     net.check(caught, f"{verb}: never met while loading; the last time took {seconds:.3f} s")
