@@ -155,9 +155,10 @@ class Client(unittest.TestCase):
         self.idle_within(1.0)
 
     def test_a_timeout_cancels(self):
-        with self.connect("k3y", timeout=0.3, max_retries=0) as hasty:
+        # Four long answers, so that they take longer than the time-out on fast machines too.
+        with self.connect("k3y", timeout=0.05, max_retries=0) as hasty:
             with self.assertRaises(openai.APITimeoutError):
-                hasty.completions.create(model="m", prompt="x", max_tokens=1900,
+                hasty.completions.create(model="m", prompt="x", max_tokens=1900, n=4,
                                          extra_body={"ignore_eos": True})
         self.idle_within(1.0)
 
