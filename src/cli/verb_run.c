@@ -26,7 +26,6 @@
 
 enum {
     CONNECT_MS = 3000,                 /* for a worker to be ready before the first prompt */
-    CONNECT_POLL_MS = 5,
     INTERRUPTED = 130
 };
 
@@ -65,29 +64,14 @@ static const bt_option output_table[] = {
 
 /* ---- opening ---- */
 
-/* A worker counts as tried once it is ready or has said why not. */
-static bool all_tried(const bt_prefill *p)
-{
-    bt_prefill_status all;
-    bt_handoff_client_status_get(p, &all);
-    for (uint32_t i = 0; i < all.n_workers && all.n_ready == 0; i++) {
-        bt_prefill_worker_status one;
-        if (bt_handoff_client_worker_status_get(p, i, &one) && one.reason[0] == '\0') {
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool open_session(bt_run_session *s)
 {
     const bt_decode_how how = { .queue_max = 1 };
     if (!bt_decode_open(&s->o->decode, &how, &s->decode)) {
         return false;
     }
-    for (uint32_t ms = 0; s->decode.prefill && ms < CONNECT_MS && !all_tried(s->decode.prefill);
-         ms += CONNECT_POLL_MS) {
-        bt_clock_sleep_ms(CONNECT_POLL_MS);
+    if (s->decode.prefill) {
+        bt_handoff_client_wait_tried(s->decode.prefill, CONNECT_MS);
     }
     return true;
 }

@@ -307,10 +307,11 @@ static void unload(state *s)
 static void *stop_server(void *context)
 {
     const state *s = context;
-    const double until = bt_clock_ms() + s->o->grace_s * 1e3;
+    const uint64_t until = bt_clock_after_ms(s->o->grace_s * 1000);
     bt_serve_stop(s->server, s->o->grace_s * 1000);
-    while (s->worker && bt_worker_drain(s->worker, 0) != BT_OK && bt_clock_ms() < until) {
-        bt_clock_sleep_ms(10);
+    const uint64_t now = bt_clock_ns(), left = until > now ? (until - now) / BT_NS_PER_MS : 0;
+    if (s->worker && bt_worker_drain(s->worker, (uint32_t)left) != BT_OK) {
+        bt_log_event(BT_LOG_WARN, "remote_prompts_cut_off");
     }
     bt_cli_events_post(BT_CLI_EVENT_DONE);
     return NULL;

@@ -466,3 +466,28 @@ void bt_handoff_client_close(bt_prefill *p)
     bt_free(p->key_file);
     bt_free(p);
 }
+
+/* ---- waiting ---- */
+
+/* Lock held. */
+static bool all_tried(const bt_prefill *p)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < BT_WORKERS_MAX; i++) {
+        const bt_client_worker *w = &p->workers[i];
+        if (w->used && !w->ended && w->status.phase == BT_PREFILL_READY) {
+            return true;
+        }
+        all &= !w->used || w->ended || w->status.reason[0] != '\0';
+    }
+    return all;
+}
+
+void bt_handoff_client_wait_tried(bt_prefill *p, uint32_t timeout_ms)
+{
+    const uint64_t until = bt_clock_after_ms(timeout_ms);
+    (void)pthread_mutex_lock(&p->lock);
+    while (!all_tried(p) && bt_cond_wait_until(&p->wake, &p->lock, until)) {
+    }
+    (void)pthread_mutex_unlock(&p->lock);
+}

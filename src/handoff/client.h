@@ -148,6 +148,8 @@ typedef struct { BT_METRIC_MEMBERS(BT_PREFILL_STATUS_LIST) } bt_prefill_status;
 bt_metric_list bt_handoff_client_metrics(void);            /* of bt_prefill_status */
 bt_metric_list bt_handoff_client_worker_metrics(void);     /* of bt_prefill_worker_status */
 
+/* Waits until a worker is ready, or each has said why it is not, or the time is over. */
+void bt_handoff_client_wait_tried(bt_prefill *p, uint32_t timeout_ms);
 void bt_handoff_client_status_get(const bt_prefill *p, bt_prefill_status *ret_status);
 /* The `index`th worker; false when there are not so many (any more). */
 bool bt_handoff_client_worker_status_get(const bt_prefill *p, uint32_t index,

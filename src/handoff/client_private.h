@@ -152,7 +152,7 @@ struct bt_prefill {
     bt_waker           stop_waker;     /* ends connecting */
 
     pthread_mutex_t lock;              /* guards all below */
-    pthread_cond_t  wake;              /* stop or leaving: ends back-off */
+    pthread_cond_t  wake;              /* stop, leaving, another state of a worker */
     bool            stopping;
     bool            last_remote;
     bt_cost_fit     local;             /* of prompts, by measured() */

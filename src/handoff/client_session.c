@@ -43,6 +43,7 @@ void bt_handoff_session_set_state(bt_client_worker *w, bt_prefill_state state, c
         w->said_ready = ready;
         bt_say(w->said, sizeof w->said, "%s", reason);
     }
+    (void)pthread_cond_broadcast(&p->wake);
     (void)pthread_mutex_unlock(&p->lock);
     if (say && ready) {
         bt_log(BT_LOG_INFO, "worker_ready", "worker=%s version=%s isa=%s slots=%u",
