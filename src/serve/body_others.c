@@ -98,11 +98,11 @@ static const struct { const char *name; double low, high; } numbers[] = {
     { "dry_multiplier", 0, 0 },
     { "xtc_probability", 0, 0 },
     { "dynatemp_range", 0, 0 },
-    { "typical_p", 1, INFINITY },
-    { "typ_p", 1, INFINITY },
-    { "tfs_z", 1, INFINITY },
+    { "typical_p", 1, HUGE_VAL },
+    { "typ_p", 1, HUGE_VAL },
+    { "tfs_z", 1, HUGE_VAL },
     { "top_a", 0, 0 },
-    { "top_n_sigma", -INFINITY, 0 },
+    { "top_n_sigma", -HUGE_VAL, 0 },
     { "smoothing_factor", 0, 0 },
     { "epsilon_cutoff", 0, 0 },
     { "eta_cutoff", 0, 0 },
@@ -112,15 +112,15 @@ static const struct { const char *name; double low, high; } numbers[] = {
     { "length_penalty", 1, 1 },
     { "min_tokens", 0, 0 },
     { "n_indent", 0, 0 },
-    { "t_max_predict_ms", -INFINITY, 0 },
-    { "truncate_prompt_tokens", -INFINITY, -1 },
+    { "t_max_predict_ms", -HUGE_VAL, 0 },
+    { "truncate_prompt_tokens", -HUGE_VAL, -1 },
 };
 
 static void check_numbers(const bt_fields *f)
 {
     for (size_t i = 0; i < BT_LEN(numbers); i++) {
         double v;
-        if (bt_serve_fields_number(f, numbers[i].name, -INFINITY, INFINITY, &v) &&
+        if (bt_serve_fields_number(f, numbers[i].name, -HUGE_VAL, HUGE_VAL, &v) &&
             !(v >= numbers[i].low && v <= numbers[i].high)) {
             bt_serve_problem_set(f->problem, 400, numbers[i].name,
                                  "Field '%s': %g would change the answer and is not supported; "

@@ -23,7 +23,7 @@ typedef struct {
 
 static bt_state_pool *state_pool(fixture *f)
 {
-    static const bt_state_layer layer = { .n_tensors = 1, .tensors = { { "delta", 1, 1, 8 } } };
+    static const bt_state_layer layer = { .n_tensors = 1, .tensors = { { "delta", 1, 1, 8, 0 } } };
     bt_state_pool *pool = NULL;
     const bt_state_pool_options o = {
         .n_layers = 1, .layers = &layer, .n_live = LIVE,

@@ -15,9 +15,10 @@
 enum { LAYERS = 3, LIVE = 3, KEPT = 4, TOKENS = 40, KEY = 9 };
 
 static const bt_state_layer layers[LAYERS] = {
-    { .n_tensors = 2, .tensors = { { "conv", 1, 3, 5 }, { "delta", 2, 3, 4 } } },
+    { .n_tensors = 2, .tensors = { { "conv", 1, 3, 5, 0 }, { "delta", 2, 3, 4, 0 } } },
     { 0 },                                               /* an attention layer */
-    { .n_tensors = 3, .tensors = { { "conv", 1, 3, 7 }, { "delta", 1, 2, 2 }, { "x", 1, 1, 1 } } },
+    { .n_tensors = 3,
+      .tensors = { { "conv", 1, 3, 7, 0 }, { "delta", 1, 2, 2, 0 }, { "x", 1, 1, 1, 0 } } },
 };
 
 typedef struct {
