@@ -208,7 +208,7 @@ static bt_status serve(bt_worker_session *s, bt_error *err)
     const bt_link_source source = { .context = s, .next = bt_worker_stream_next,
                                     .sealed = bt_worker_stream_sealed };
     BT_TRY(bt_link_set_source(s->link, &source, err));
-    for (;;) {
+    while (!atomic_load(&s->worker->stopping)) {
         bt_frame frame;
         const bt_status status = bt_link_receive(s->link, next_deadline(s), &frame, err);
         if (status == BT_OK) {
@@ -221,12 +221,16 @@ static bt_status serve(bt_worker_session *s, bt_error *err)
         bt_worker_session_take_events(s);
         bt_worker_session_settle(s);
     }
+    return bt_fail(err, BT_E_CLOSED, "the worker is shutting down");
 }
 
 /* The connection is over: whatever computes is stopped, and waited for. */
 static void leave(bt_worker_session *s, const bt_error *why)
 {
     atomic_fetch_add(&s->worker->n_corrupt, why->status == BT_E_PROTOCOL);
+    if (why->status == BT_E_CLOSED) {   /* a COMMIT that is written has not left yet */
+        bt_link_finish(s->link, BT_WORKER_FINISH_MS, why->text);
+    }
     bt_link_stop(s->link, why->text);
     for (bt_worker_stream *u = s->streams; u; u = u->next) {
         (void)pthread_mutex_lock(&s->lock);

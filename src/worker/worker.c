@@ -264,7 +264,11 @@ void bt_worker_close(bt_worker *w)
     }
     (void)pthread_mutex_lock(&w->lock);
     for (bt_worker_session *s = w->sessions; s; s = s->next) {
-        bt_link_close(s->link, "the worker is shutting down");
+        if (atomic_load(&s->greeted)) {
+            bt_link_wake(s->link);      /* it ends by itself, once its last frames have left */
+        } else {
+            bt_link_close(s->link, "the worker is shutting down");
+        }
     }
     (void)pthread_mutex_unlock(&w->lock);
     (void)clear_away(w, true);
