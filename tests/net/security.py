@@ -281,7 +281,13 @@ def keys(b):
 
 
 def cached(worker, n):
-    """Of each prompt of n rows that the worker has sent: how many it did not have to compute."""
+    """Of each prompt of n rows that the worker has sent: how many it did not have to compute. A
+    prompt's line may come after its answer, which does not wait for it: so once there are no more."""
+    count, text = -1, worker.text()
+    while count != text.count("event=prompt_end"):
+        count = text.count("event=prompt_end")
+        time.sleep(0.1)
+        text = worker.text()
     lines = re.findall(r"outcome=pushed .* tokens=(\d+) cached=(\d+) ", worker.text())
     return [int(c) for t, c in lines if int(t) == n]
 
