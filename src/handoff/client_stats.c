@@ -198,8 +198,8 @@ static double hidden_share(const bt_client_transfer *t, const bt_link_stats *lin
     const double transfer_ms = t->prompt->report.transfer_ms;
     /* The link carries at least what it has just carried. */
     const double rate = link->goodput_bytes_per_ms;
-    const double told_ms = rate > 0 ? t->arrivals.bytes / rate : transfer_ms;
-    const double alone_ms = told_ms < transfer_ms ? told_ms : transfer_ms;
+    const double reported_ms = rate > 0 ? t->arrivals.bytes / rate : transfer_ms;
+    const double alone_ms = reported_ms < transfer_ms ? reported_ms : transfer_ms;
     const double left_ms = late_ms - link->round_trip_ms_min / 2;
     return alone_ms <= 0 || left_ms >= alone_ms ? 0 : left_ms <= 0 ? 1 : 1 - left_ms / alone_ms;
 }
